@@ -79,6 +79,7 @@ class Graph:
         data: Buffer,
         place: Place | None = None,
         name: str = "",
+        annotations: Mapping[str, Any] = ...,
     ) -> Value:
         """Appends a constant with these bytes, row-major."""
     def text(self) -> str: ...

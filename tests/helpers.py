@@ -16,6 +16,7 @@ near zero is measured against 1e-3 times the root of its size.
 
 import math
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -165,6 +166,26 @@ def check_golden(path, actual, update):
         return
     assert path.exists(), f"{path} is missing; pytest --update writes it"
     assert actual == path.read_text(), f"{path.name} differs; pytest --update rewrites it"
+
+
+_STRUCTURE = re.compile(r"(graph|loop|output|strategy|tensor_location|\})\b|\}| *$|//")
+
+
+def in_parts(text):
+    """IR text that names the part of some ops: the other ops are of the forward pass."""
+    lines = []
+    for line in text.split("\n"):
+        code = line.strip().partition(" = ")
+        op = code[2] or code[0]
+        if not _STRUCTURE.match(op) and "part=" not in line:
+            head, brace, rest = line.partition("{")
+            if not brace:
+                head, colon, rest = line.partition(" : ")
+                head, rest = f"{head} ", f"}}{colon}{rest}"
+            comma = "" if rest.startswith("}") else ", "
+            line = f'{head}{{part="forward"{comma}{rest}'
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def read_case(path):

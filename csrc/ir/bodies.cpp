@@ -42,6 +42,12 @@ std::vector<Graph*> bodies_of(const Module& module, const Op& op) {
   return bodies;
 }
 
+const Op& maker_of(const Module& module, const Value& value) {
+  const std::vector<Graph*> bodies = bodies_of(module, *value.op);
+  if (bodies.empty()) return *value.op;
+  return maker_of(module, *bodies[0]->outputs.at(static_cast<size_t>(value.index)));
+}
+
 bool has_bodies(const Op& op) {
   return any_name(op, [](const std::string&) { return true; });
 }

@@ -16,6 +16,9 @@ std::vector<std::string> body_names(const Op& op);
 // The same as graphs, which belong to the module; an internal error when it has no such graph.
 std::vector<Graph*> bodies_of(const Module& module, const Op& op);
 
+// The op that makes a value. For the result of a loop, the op of its body that makes it.
+const Op& maker_of(const Module& module, const Value& value);
+
 // Whether the op names a graph at all.
 bool has_bodies(const Op& op);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/part.h"
 #include "ops/op_def.h"
 
 namespace poptorch::ops {
@@ -27,6 +28,7 @@ const Annotation* find_annotation(std::string_view name) {
 bool is_annotation(std::string_view attr_name) { return find_annotation(attr_name) != nullptr; }
 
 bool may_carry(ir::OpName op_name, const Annotation& annotation) {
+  if (annotation.rule == Rule::place && !ir::runs_on_ipu(op_name)) return false;
   const std::vector<ir::OpName>& ops = annotation.ops;
   return ops.empty() || std::find(ops.begin(), ops.end(), op_name) != ops.end();
 }

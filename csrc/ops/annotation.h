@@ -12,12 +12,12 @@ namespace poptorch::ops {
 enum class Rule {
   // Ops that differ in it are never computed by one op.
   apart,
-  // Where an op comes from: equal ops may differ in it, ops that are fused may not.
+  // The part of the step: equal ops may differ in it, ops that are fused may not.
   origin,
   // Equal ops that differ in it are not merged. A fused op has it if all of its ops have the same.
   label,
   // Where the step place puts the op. Ops at different places are never computed by one op, and
-  // what stands for others is where they are.
+  // what stands for others is where they are. Only ops that run on an IPU carry it.
   place,
   // What a later step found out about the op.
   step,

@@ -11,7 +11,7 @@ std::vector<ir::Type> no_results(const InferInput&) { return {}; }
 
 // What a loop carries keeps its type from iteration to iteration.
 std::vector<ir::Type> infer_loop(const InferInput& in) {
-  if (in.attrs().get_bool("conditional", false)) {
+  if (in.attrs().get_bool(ir::attr::conditional, false)) {
     USER_CHECK(in.count() > 0 && in.operand(0).dtype == ir::DType::boolean &&
                    in.operand(0).numel() == 1,
                "[loop] is conditional, and its first carried value is no single bool.");
@@ -154,13 +154,18 @@ std::vector<OpDef> structure_ops() {
        .inplace = {{0}},
        .effects = true},
       saying_row("strategy",
-                 "Where the blocks of the model run: [name, ipu, stage, phase] of each. Read and "
-                 "removed by the step place.",
+                 "How the program uses its IPUs. `blocks` is where the blocks of the model run, "
+                 "[name, ipu, stage, phase] of each, and `outside` where ops before the first one "
+                 "do; the step place replaces them by `stages`, the number of stages. `phases` "
+                 "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
+                 "transfer.",
                  {},
                  {{"kind", "", true},
-                  {"blocks", ir::AttrList{}, true},
+                  {"blocks", ir::AttrList{}},
                   {"outside", ir::AttrList{}},
+                  {"stages", 1},
                   {"phases", 1},
+                  {"io_tiles", 0},
                   {"separate_backward", false},
                   {"liveness", "always_live"}}),
       saying_row("tensor_location",

@@ -31,7 +31,9 @@ class Where {
   const Op* op_ = nullptr;
 };
 
-// Every op has `ipu` and `stage`, and all have `phase` or none.
+// Each op that runs on an IPU has `part`, or none has.
+void verify_parts(const Module& module);
+// Each op that runs on an IPU has `ipu` and `stage`, and all have `phase` or none.
 void verify_places(const Module& module);
 // What is read lies on the IPU that reads it; only moves reach elsewhere.
 void verify_moves(const Module& module);

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "ir/bodies.h"
+#include "ir/part.h"
 #include "ops/op_def.h"
 #include "support/error.h"
 
@@ -26,7 +27,7 @@ class Placer {
     }
     Spot current = strategy_.outside();
     for (const auto& op : graph.ops) {
-      if (is_source(*op)) continue;
+      if (is_source(*op) || op->name == ir::op::strategy) continue;
       if (ir::has_bodies(*op)) {
         place_around(*op);
       } else {
@@ -41,7 +42,7 @@ class Placer {
     std::map<Spot, Share> shares;
     for (const auto& [name, spot] : strategy_.blocks()) shares[spot].blocks.push_back(name);
     for (const ir::Op* op : module_.all_ops()) {
-      const bool is_computed = !is_source(*op) && !ir::has_bodies(*op);
+      const bool is_computed = !is_source(*op) && ir::runs_on_ipu(op->name);
       if (is_computed) add_op(*op, shares[spots_.at(op)]);
       if (is_state(*op)) add_state(*op, shares[*find(*op)]);
     }
@@ -56,15 +57,15 @@ class Placer {
   void write(ir::Graph& graph) const {
     const std::unordered_set<const ir::Op*> sums = accumulators(graph);
     for (const auto& op : graph.ops) {
+      op->attrs.erase(ir::attr::block);
+      if (!ir::runs_on_ipu(op->name)) continue;
       const Spot spot = is_state(*op) ? *find(*op) : spots_.at(op.get());
-      op->attrs.erase("beside");
-      op->attrs.erase("block");
-      op->attrs.set("ipu", spot.ipu);
-      op->attrs.set("stage", spot.stage);
-      if (strategy_.is_phased()) op->attrs.set("phase", phase_of(*op, spot));
+      op->attrs.set(ir::attr::ipu, spot.ipu);
+      op->attrs.set(ir::attr::stage, spot.stage);
+      if (strategy_.is_phased()) op->attrs.set(ir::attr::phase, phase_of(*op, spot.phase));
       const std::string_view role = sums.contains(op.get()) ? "accumulator" : kept_role(*op);
       const bool is_off_chip = !role.empty() && strategy_.is_off_chip(role, op->result()->type);
-      if (is_off_chip) op->attrs.set("off_chip", true);
+      if (is_off_chip) op->attrs.set(ir::attr::off_chip, true);
     }
   }
 
@@ -72,15 +73,15 @@ class Placer {
   static void add_op(const ir::Op& op, Share& share) {
     ++share.ops;
     const std::string& module = op.place.module;
-    if (module.empty() || part_of(op) != Part::forward) return;
+    if (module.empty() || ir::part_of(op) != ir::Part::forward) return;
     // From the end: most ops are of the module of the one before.
     const auto known = std::find(share.modules.rbegin(), share.modules.rend(), module);
     if (known == share.modules.rend()) share.modules.push_back(module);
   }
 
   static void add_state(const ir::Op& op, Share& share) {
-    if (!(ops::attr_of(op, "role") == ir::Attr("parameter"))) return;
-    const std::string& path = op.attrs.get_string("path");
+    if (!(ops::attr_of(op, ir::attr::role) == ir::Attr("parameter"))) return;
+    const std::string& path = op.attrs.get_string(ir::attr::path);
     const auto known = std::find(share.parameters.begin(), share.parameters.end(), path);
     if (known != share.parameters.end()) return;  // another graph reads it too
     share.parameters.push_back(path);
@@ -93,7 +94,7 @@ class Placer {
   // The role of a state that may be kept in streaming memory.
   static std::string_view kept_role(const ir::Op& op) {
     if (!is_state(op)) return "";
-    const ir::Attr role = ops::attr_of(op, "role");
+    const ir::Attr role = ops::attr_of(op, ir::attr::role);
     for (const char* kept : {"parameter", "optimizer"}) {
       if (role == ir::Attr(kept)) return kept;
     }
@@ -111,64 +112,56 @@ class Placer {
     return found;
   }
 
-  // What needs nothing but a user.
-  static bool is_source(const ir::Op& op) {
-    return op.operands.empty() && !op.results.empty() && !op.attrs.has("block") &&
-           !ir::has_bodies(op);
+  // What leaves or binds a value.
+  static bool is_sink(const ir::Op& op) {
+    return op.name == ir::op::stream_out || op.name == ir::op::assign;
   }
 
   void place(const ir::Op& op, Spot& current) {
-    const Part part = part_of(op);
+    const ir::Part part = ir::part_of(op);
     const std::optional<Spot> beside = beside_of(op, part);
     Spot spot = current;
-    if (op.attrs.has("block")) {
-      spot = strategy_.spot_of(op.attrs.get_string("block"));
+    if (op.attrs.has(ir::attr::block)) {
+      spot = strategy_.spot_of(op.attrs.get_string(ir::attr::block));
     } else if (beside) {
       spot = *beside;
     }
-    if (part == Part::forward && op.name != ir::op::stream_out) current = spot;
-    if (const auto wanted = wanted_spot(op)) spot = *wanted;
+    if (part == ir::Part::forward && !is_sink(op)) current = spot;
     spots_[&op] = spot;
-    if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string("path"), spot);
+    if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string(ir::attr::path), spot);
     for (const ir::Value* operand : op.operands) {
       if (operand != nullptr) claim(*operand->op, spot);
     }
   }
 
-  // Where the pass `settle` puts an op.
-  std::optional<Spot> wanted_spot(const ir::Op& op) const {
-    if (!op.attrs.has("beside")) return std::nullopt;
-    const ir::Value* operand = op.operand(static_cast<size_t>(op.attrs.get_int("beside")));
-    return operand == nullptr ? std::nullopt : spot_of(*operand);
-  }
-
   // What a loop starts from lies where its body takes it.
   void place_around(const ir::Op& op) {
-    spots_[&op] = op.attrs.has("block") ? strategy_.spot_of(op.attrs.get_string("block"))
-                                        : strategy_.outside();
+    spots_[&op] = op.attrs.has(ir::attr::block)
+                      ? strategy_.spot_of(op.attrs.get_string(ir::attr::block))
+                      : strategy_.outside();
     for (const ir::Graph* body : ir::bodies_of(module_, op)) {
       for (const auto& inner : body->ops) {
         if (inner->name != ir::op::input) continue;
-        claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
+        claim(*op.operand(static_cast<size_t>(inner->attrs.get_int(ir::attr::index)))->op,
               spots_.at(inner.get()));
       }
     }
     for (const ir::Value* operand : op.operands) claim(*operand->op, spots_.at(&op));
   }
 
-  std::optional<Spot> beside_of(const ir::Op& op, Part part) const {
+  std::optional<Spot> beside_of(const ir::Op& op, ir::Part part) const {
     if (op.name == ir::op::stream_out) return spot_of(*op.operand(0));
     if (op.name == ir::op::assign) {
-      const auto state = states_.find(op.attrs.get_string("path"));
+      const auto state = states_.find(op.attrs.get_string(ir::attr::path));
       return state == states_.end() ? spot_of(*op.operand(0)) : state->second;
     }
-    if (part == Part::forward) return std::nullopt;
+    if (part == ir::Part::forward) return std::nullopt;
     std::optional<Spot> first;
     for (const ir::Value* operand : op.operands) {
       if (operand == nullptr) continue;
       const std::optional<Spot> spot = spot_of(*operand);
-      const bool decides = part == Part::update ? is_state(*operand->op)
-                                                : is_forward_value(*operand->op);
+      const bool decides = part == ir::Part::update ? is_state(*operand->op)
+                                                    : is_forward_value(*operand->op);
       if (spot && decides) return spot;
       if (!first) first = spot;
     }
@@ -176,14 +169,14 @@ class Placer {
   }
 
   static bool is_forward_value(const ir::Op& op) {
-    return !is_source(op) && !ir::has_bodies(op) && part_of(op) == Part::forward;
+    return !is_source(op) && !ir::has_bodies(op) && ir::part_of(op) == ir::Part::forward;
   }
 
   // The first user of a source has it at its place.
   void claim(const ir::Op& source, const Spot& spot) {
     if (!is_source(source)) return;
     if (is_state(source)) {
-      states_.try_emplace(source.attrs.get_string("path"), spot);
+      states_.try_emplace(source.attrs.get_string(ir::attr::path), spot);
     } else {
       spots_.try_emplace(&source, spot);
     }
@@ -191,7 +184,7 @@ class Placer {
 
   std::optional<Spot> find(const ir::Op& op) const {
     if (is_state(op)) {
-      const auto state = states_.find(op.attrs.get_string("path"));
+      const auto state = states_.find(op.attrs.get_string(ir::attr::path));
       return state == states_.end() ? strategy_.outside() : state->second;
     }
     const auto found = spots_.find(&op);
@@ -200,19 +193,13 @@ class Placer {
 
   // Nothing where the value is a source that is not claimed yet.
   std::optional<Spot> spot_of(const ir::Value& value) const {
-    if (const auto bodies = ir::bodies_of(module_, *value.op); !bodies.empty()) {
-      return spot_of(*bodies[0]->outputs.at(static_cast<size_t>(value.index)));
-    }
-    if (is_state(*value.op) && !states_.contains(value.op->attrs.get_string("path"))) {
-      return std::nullopt;
-    }
-    return find(*value.op);
+    const ir::Op& op = ir::maker_of(module_, value);
+    if (is_state(op) && !states_.contains(op.attrs.get_string(ir::attr::path))) return std::nullopt;
+    return find(op);
   }
 
-  // What leaves or binds a value does so in the phase that made it.
-  int64_t phase_of(const ir::Op& op, const Spot& spot) const {
-    const bool is_end = op.name == ir::op::stream_out || op.name == ir::op::assign;
-    return strategy_.phase_number(spot.phase, part_of(is_end ? *op.operand(0)->op : op));
+  int64_t phase_of(const ir::Op& op, int64_t forward_phase) const {
+    return strategy_.phase_number(forward_phase, ir::part_of(op));
   }
 
   ir::Module& module_;
@@ -221,34 +208,59 @@ class Placer {
   std::unordered_map<std::string, Spot> states_;  // by path: one place in all graphs
 };
 
+// The op `strategy`; nullptr where there is none.
+ir::Op* find_strategy(const ir::Module& module) {
+  const ir::Graph* main = module.find_graph("main");
+  if (main == nullptr) return nullptr;
+  const auto found = std::find_if(main->ops.begin(), main->ops.end(), [](const auto& op) {
+    return op->name == ir::op::strategy;
+  });
+  return found == main->ops.end() ? nullptr : found->get();
+}
+
 Strategy take_strategy(ir::Module& module) {
-  Strategy strategy;
+  const ir::Op* op = find_strategy(module);
+  Strategy strategy = op == nullptr ? Strategy() : Strategy(*op);
   ir::Graph* main = module.find_graph("main");
   if (main == nullptr) return strategy;
   for (const auto& op : main->ops) {
-    if (op->name == ir::op::strategy) strategy = Strategy(*op);
-  }
-  for (const auto& op : main->ops) {
     if (op->name == ir::op::tensor_location) strategy.locate(*op);
   }
-  std::erase_if(main->ops, [](const auto& op) {
-    return op->name == ir::op::strategy || op->name == ir::op::tensor_location;
-  });
+  std::erase_if(main->ops, [](const auto& op) { return op->name == ir::op::tensor_location; });
   return strategy;
+}
+
+// What the op `strategy` says of a program whose ops have their stages, and no blocks any more.
+void write_strategy(const ir::Module& module) {
+  ir::Op* strategy = find_strategy(module);
+  if (strategy == nullptr) return;
+  int64_t last = 0;
+  for (const ir::Op* op : module.all_ops()) {
+    last = std::max(last, op->attrs.get_int(ir::attr::stage, 0));
+  }
+  strategy->attrs.erase(ir::attr::blocks);
+  strategy->attrs.erase(ir::attr::outside);
+  strategy->attrs.set(ir::attr::stages, last + 1);
 }
 
 void count_copies(const ir::Module& module, std::vector<Share>& shares) {
   for (const ir::Op* op : module.all_ops()) {
     if (op->name != ir::op::ipu_copy) continue;
     for (Share& share : shares) {
-      const bool is_here = share.spot.ipu == op->attrs.get_int("ipu") &&
-                           share.spot.stage == op->attrs.get_int("stage");
-      if (is_here) share.copied_bytes += op->attrs.get_int("bytes");
+      const bool is_here = share.spot.ipu == op->attrs.get_int(ir::attr::ipu) &&
+                           share.spot.stage == op->attrs.get_int(ir::attr::stage);
+      if (is_here) share.copied_bytes += op->attrs.get_int(ir::attr::bytes);
     }
   }
 }
 
 }  // namespace
+
+bool is_source(const ir::Op& op) {
+  const ops::OpDef* row = ops::find_op(op.name);
+  return op.operands.empty() && !op.results.empty() && row != nullptr && !row->effects &&
+         !ops::is_foreign(op);
+}
 
 std::vector<Share> place(ir::Module& module) {
   const Strategy strategy = take_strategy(module);
@@ -259,6 +271,7 @@ std::vector<Share> place(ir::Module& module) {
   std::vector<Share> shares = placer.shares();
   for (const auto& graph : module.graphs) placer.write(*graph);
   insert_moves(module, strategy);
+  write_strategy(module);
   count_copies(module, shares);
   return shares;
 }

@@ -2,14 +2,19 @@
 //
 //   strategy {blocks=[["first", 0, 0], ["second", 1, 1]], kind="sharded"}
 //   ...
-//   %0 = linear %x, %w {block="first"}         %0 = linear %x, %w {ipu=0, stage=0}
-//   %1 = relu %0 {block="second"}        =>    %2 = ipu_copy %0 {bytes=64, from=0, ipu=1, stage=1}
-//                                              %1 = relu %2 {ipu=1, stage=1}
+//   %0 = linear %x, %w {block="first"}
+//   %1 = relu %0 {block="second"}
+// =>
+//   strategy {kind="sharded", stages=2}
+//   ...
+//   %0 = linear %x, %w {ipu=0, stage=0}
+//   %2 = ipu_copy %0 {bytes=64, from=0, ipu=1, stage=1}
+//   %1 = relu %2 {ipu=1, stage=1}
 //
-// An op of a block runs where the op `strategy` says, one with `beside` where the operand of that
-// number is made (rewrite/settle.cpp). Without a block, a forward op stays where the
+// An op of a block runs where the op `strategy` says. Without a block, a forward op stays where the
 // op before it is, a backward op goes beside the forward op whose value it uses, an update beside
-// its state. What has no operands (states, streams, ...) goes to its first user.
+// its state. What has no operands goes to its users: states, inputs and streams to the first one, a
+// copy of anything else (constants, `full`, ...) to each IPU that reads it.
 #pragma once
 
 #include "ir/graph.h"
@@ -29,10 +34,13 @@ struct Share {
   int64_t copied_bytes = 0;  // from other IPUs, each time that the ops run
 };
 
-// Writes `ipu` and `stage`, in phased execution `phase`, on every op; puts in copies between IPUs
-// and transfers to streaming memory; removes `block`, `beside` and the op `strategy`. Returns a row
-// for each stage, in order.
+// Writes `ipu` and `stage`, in phased execution `phase`, on each op that runs on an IPU; puts in
+// copies between IPUs and transfers to streaming memory; removes `block` and `tensor_location`, and
+// writes into the op `strategy` what the program is now. Returns a row for each stage, in order.
 std::vector<Share> place(ir::Module& module);
+
+// Whether the op has no operands and no effects: what it makes depends on nothing of its place.
+bool is_source(const ir::Op& op);
 
 // The second half of it, for a module whose ops all have their places.
 void insert_moves(ir::Module& module, const Strategy& strategy);

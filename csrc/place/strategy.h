@@ -17,8 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/graph.h"
-#include "place/part.h"
+#include "ir/part.h"
 
 namespace poptorch::place {
 
@@ -60,7 +59,7 @@ class Strategy {
 
   bool is_phased() const { return is_phased_; }
   // The number that an op of this part of the step has in a phase of the forward pass.
-  int64_t phase_number(int64_t phase, Part part) const;
+  int64_t phase_number(int64_t phase, ir::Part part) const;
   // Takes what an op `tensor_location` says; a user error where that makes no sense.
   void locate(const ir::Op& op);
   // Whether an activation or its gradient is in streaming memory until this op reads it.

@@ -14,12 +14,10 @@ namespace poptorch::plan {
 namespace {
 
 std::unique_ptr<ir::Op> make_copy(ir::Graph& graph, ir::Value* value, const ir::Op& like) {
-  ir::Attrs attrs;
-  for (const char* name : {"backward", "ipu", "phase", "stage", "update"}) {
-    if (const ir::Attr* attr = like.attrs.find(name)) attrs.set(name, *attr);
-  }
   const ir::Type type{value->type.dtype, value->type.sizes, {}};
-  return graph.make(ir::op::contiguous, {value}, std::move(attrs), {type}, value->op->place);
+  auto copy = rewrite::make_like(graph, like, ir::op::contiguous, {value}, {}, {type});
+  copy->place = value->op->place;
+  return copy;
 }
 
 // The first loop of each state that assigns it inside, by position.
@@ -58,7 +56,7 @@ bool copy_shadowed_states(const ir::Module& module, ir::Graph& graph,
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i]->name != ir::op::state) continue;
     ir::Value* value = graph.ops[i]->result();
-    const auto loop = loops.find(graph.ops[i]->attrs.get_string("path"));
+    const auto loop = loops.find(graph.ops[i]->attrs.get_string(ir::attr::path));
     const auto use = last.find(value);
     if (loop == loops.end() || use == last.end() || use->second < loop->second) continue;
     copies[i] = make_copy(graph, value, *graph.ops[i]);
@@ -82,14 +80,16 @@ bool copy_shadowed_states(const ir::Module& module, ir::Graph& graph,
 
 }  // namespace
 
-void insert_copies(const std::vector<NeededCopy>& copies) {
+void insert_copies(const ir::Module& module, const std::vector<NeededCopy>& copies) {
   std::map<std::string, ir::Graph*> graphs;  // by name, for a fixed order
   std::unordered_map<const ir::Op*, std::vector<std::unique_ptr<ir::Op>>> before;
   for (const NeededCopy& needed : copies) {
     graphs.emplace(needed.graph->name, needed.graph);
     ir::Value*& value = needed.user == nullptr ? needed.graph->outputs[needed.index]
                                                : needed.user->operands[needed.index];
-    const ir::Op& like = needed.user == nullptr ? *value->op : *needed.user;
+    // What a loop carries is where it was made.
+    const bool is_beside_user = needed.user != nullptr && !ir::has_bodies(*needed.user);
+    const ir::Op& like = is_beside_user ? *needed.user : ir::maker_of(module, *value);
     std::unique_ptr<ir::Op> copy = make_copy(*needed.graph, value, like);
     value = copy->result();
     if (needed.user == nullptr) {

@@ -16,7 +16,7 @@ struct NeededCopy {
 };
 
 // Puts `contiguous` ops in and writes `order` again.
-void insert_copies(const std::vector<NeededCopy>& copies);
+void insert_copies(const ir::Module& module, const std::vector<NeededCopy>& copies);
 
 // A `state` op reads as of graph entry. Where a loop of the same graph assigns that state and the
 // value is used after it, the value becomes a copy made before the loop.

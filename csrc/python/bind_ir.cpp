@@ -83,10 +83,11 @@ py::list add_op(const GraphHandle& self, const std::string& name, const py::sequ
 
 ValueHandle add_constant_op(const GraphHandle& self, py::handle dtype, const ir::Dims& sizes,
                             const py::buffer& data, const PlaceTuple& place,
-                            const std::string& name) {
+                            const std::string& name, const py::dict& annotations) {
   const ir::Type type{to_dtype(dtype), sizes, {}};
   const py::buffer_info info = checked_buffer(data, type);
   ir::Attrs attrs = self.module->constant_attrs(type, info.ptr);
+  for (const auto& [key, value] : to_attrs(annotations)) attrs.set(key, value);
   const ir::Op* op =
       self.graph->append(ir::op::constant, {}, std::move(attrs), {type}, to_place(place), {name});
   return {self.module, self.graph, op->result()};
@@ -162,6 +163,7 @@ void bind_graph(py::module_& module) {
            "Appends an op and returns its results. Types are inferred when None.")
       .def("constant", &add_constant_op, py::arg("dtype"), py::arg("sizes"), py::arg("data"),
            py::arg("place") = py::none(), py::arg("name") = "",
+           py::arg("annotations") = py::dict(),
            "Appends a constant: few elements are printed inline, many are stored by hash.")
       .def_property(
           "outputs",

@@ -29,8 +29,8 @@ using Rule = std::function<std::vector<ir::Value*>(ir::Op&)>;
 bool replace_each(ir::Graph& graph, const Rule& rule);
 
 // The one way to make an op that stands for another one, or beside it: at its place in the user's
-// source and, where the step place has been, on its IPU, in its stage and phase. It is not in the
-// graph yet.
+// source, in its part of the step unless `attrs` names one and, where the step place has been, on
+// its IPU, in its stage and phase. It is not in the graph yet.
 std::unique_ptr<ir::Op> make_like(ir::Graph& graph, const ir::Op& like, ir::OpName name,
                                   std::vector<ir::Value*> operands, ir::Attrs attrs,
                                   const std::vector<ir::Type>& types,

@@ -16,14 +16,13 @@ std::vector<std::string> pipeline() {
       "fold_batch_norm",  // after dce: a second use would keep it from folding
       "fuse_cross_entropy",
       "fuse_embedding",
-      "dce",       // layers that were folded are not to be placed
-      "settle",    // last: it counts uses
+      "dce",  // layers that were folded are not to be placed
   };
 }
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> table = {
-#define PASS(name, doc) {#name, doc, name},
+#define PASS(name, off_for, doc) {{#name, OffFor::off_for, doc}, name},
 #include "rewrite/passes.def"
 #undef PASS
   };

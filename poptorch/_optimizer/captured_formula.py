@@ -26,7 +26,7 @@ class FormulaNodes(Nodes):
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
         e = self.emitter
-        e.place, e.notes = None, {"update": True}
+        e.place, e.notes, e.part = None, {}, "update"
         how = self._rules.get(node.target)
         if how is None:
             how = self._rules[node.target] = self.rule_for(node.target)
@@ -124,7 +124,7 @@ class Formulas:
         """
         e = self.emitter
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
-        before, (e.place, e.notes) = (e.place, e.notes), (None, {"update": True})
+        before, (e.place, e.notes) = (e.place, e.notes), (None, {})
         try:
             with unnarrowed():
                 plain = {state.key for state in spec.states if state.has_no_dims}

@@ -9,7 +9,7 @@ from poptorch._base.types import ir_dtype
 
 def op(e, name: str, *operands, **attrs):
     """Appends an op of one result and returns that value."""
-    return e.plain(name, list(operands), {**attrs, "backward": True})[0]
+    return e.plain(name, list(operands), {**attrs, "part": "backward"})[0]
 
 
 def cast(e, value, dtype: torch.dtype):

@@ -36,8 +36,10 @@ class Emitter:
         module: the ``_C.Module``.
         graph: the ``_C.Graph`` that ops are appended to.
         place: ``(file, line, module path)`` for the next ops, or None.
-        notes: attributes that every op gets that may carry them: ``backward``, ``recompute``, and
-            those of the annotations.
+        part: the part of the step that the next ops belong to: ``forward``, ``backward`` or
+            ``update``.
+        notes: attributes that every op gets that may carry them: ``recompute`` and those of the
+            annotations.
         has_advanced_rng: whether the graph, or one that it runs, binds the next random state.
         is_conditional: whether the graph runs on a condition, which each replica has for itself.
 
@@ -55,6 +57,7 @@ class Emitter:
         self.has_advanced_rng = False
         self._common_rng = None
         self.place = None
+        self.part = "forward"
         self.notes: dict = {}
         self.salts: dict[int, int] = {}
         self.is_conditional = False
@@ -78,7 +81,14 @@ class Emitter:
         """Appends an op without notes: structure, not computation."""
         return self._append(name, operands, attrs, types, None, names)
 
+    def loop(self, body: str, count: int, operands: list) -> list:
+        """Appends a loop whose body has ops of several parts of the step."""
+        attrs = {"body": _C.GraphRef(body), "count": count}
+        types = [(operand.dtype, list(operand.sizes)) for operand in operands]
+        return self.graph.op("loop", operands, attrs, types, None, None)
+
     def _append(self, name: str, operands: list, attrs: dict, types, place, names) -> list:
+        attrs = {"part": self.part, **attrs}
         if self.precision.is_stochastic and rounding.rounds(name, attrs):
             narrow = rounding.result_types(name, operands, attrs, types)
             if narrow:
@@ -143,7 +153,8 @@ class Emitter:
             value = torch.tensor(value, dtype=dtype)
         value = host_tensor(value, "constant")
         raw = value.reshape(-1).view(torch.uint8).numpy()
-        return self.graph.constant(ir_dtype(value.dtype), list(value.shape), raw)
+        return self.graph.constant(ir_dtype(value.dtype), list(value.shape), raw,
+                                   annotations={"part": self.part})
 
     def cast(self, value, dtype: torch.dtype):
         """``value`` in the (narrowed) dtype; the value itself when it has it already."""
@@ -215,8 +226,8 @@ class Emitter:
     def advance_rng(self) -> None:
         """Binds the next random state, once, if this graph has used the present one so far."""
         if "rng" in self._states and not self.has_advanced_rng:
-            following = self.plain("rng_advance", [self.rng()], {})[0]
-            self.plain("assign", [following], {"path": "rng"}, [])
+            following = self.plain("rng_advance", [self.rng()], {"part": "update"})[0]
+            self.plain("assign", [following], {"path": "rng", "part": "update"}, [])
             self.has_advanced_rng = True
 
     def salt(self, drawn: int) -> int:

@@ -55,6 +55,7 @@ def emit(nodes, node) -> list:
     name = f"{node.name}.{len(e.module.graphs)}"
     body = BodyEmitter(e, e.module.add_graph(name), len(operands))
     body.is_conditional = e.is_conditional or rounds.count is None
+    body.part = e.part
     inner = type(nodes)(body, nodes.has_blocks)
     inputs = []
     for index, (placeholder, operand) in enumerate(zip(placeholders(region.graph), operands)):
@@ -67,7 +68,7 @@ def emit(nodes, node) -> list:
         if operation.op == "call_function":
             inner.translate(operation)
     end = next(reversed(region.graph.nodes))
-    body.notes, body.place = {}, None
+    body.notes, body.place, body.part = {}, None, e.part
     body.finish([*(inner.values[result] for result in end.args[0]), *inputs[rounds.carried:]])
     if body.reads_rng:
         operands.append(e.rng())

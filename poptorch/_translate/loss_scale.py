@@ -65,7 +65,7 @@ class LossScale:
         scale = cast(e, self._final(e, self._initial(e, STREAM)), val.dtype)
         if not val.shape:
             return scale
-        return e.plain("expand", [scale], {"size": list(val.shape), "backward": True})[0]
+        return e.plain("expand", [scale], {"size": list(val.shape), "part": "backward"})[0]
 
     def finish(self, e, gradients: dict) -> None:
         """Makes the values of the update.
@@ -143,7 +143,7 @@ class LossScale:
     def _over_replicas(self, e, value):
         if self._spec.replicas == 1:
             return value
-        return e.plain("all_reduce", [value], {"op": "sum", "backward": True})[0]
+        return e.plain("all_reduce", [value], {"op": "sum", "part": "backward"})[0]
 
     # -- values --------------------------------------------------------------------------------
 

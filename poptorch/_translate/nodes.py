@@ -69,6 +69,7 @@ class Nodes:
         place = meta.get("place")
         emitter.place = (place[0] if place else "", place[1] if place else 0,
                          meta.get("module") or "")
+        emitter.part = part_of(node)
         emitter.notes = _notes(meta, self.has_blocks)
         try:
             if region_of(node) is not None:
@@ -252,14 +253,17 @@ def _is_other_float(value, target: torch.dtype) -> bool:
     return value.dtype.startswith(("f", "bf")) and value.dtype != ir_dtype(target)
 
 
+def part_of(node: torch.fx.Node) -> str:
+    """The part of the step in which a node of a captured graph runs."""
+    return "backward" if node.meta.get("backward") else "forward"
+
+
 def _notes(meta, has_blocks: bool) -> dict:
     notes = meta["annotations"].attributes()
-    if meta["backward"]:
-        notes["backward"] = True
-        if has_blocks and "block" not in notes and "block_before" in meta:
-            # The gradient of what runs outside of blocks runs where that does.
-            use = meta["block_before"]
-            notes["block"] = "" if use is None else use.user_id
+    if meta["backward"] and has_blocks and "block" not in notes and "block_before" in meta:
+        # The gradient of what runs outside of blocks runs where that does.
+        use = meta["block_before"]
+        notes["block"] = "" if use is None else use.user_id
     if meta["recompute"]:
         notes["recompute"] = meta["recompute"]
     if "checkpoint" in meta:

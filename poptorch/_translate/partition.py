@@ -62,11 +62,20 @@ def _check_steps(captured, partition: Partition, spec) -> None:
                    f'block "{last.block}".', use.place, use.module)
 
 
-def emit_strategy(e, partition: Partition) -> None:
-    """Appends the op ``strategy``: where each block runs."""
+def emit_strategy(e, partition: Partition | None, io_tiles: int) -> None:
+    """Appends the op ``strategy``: where each block runs, and what each IPU sets apart.
+
+    Args:
+        e: emitter of the graph ``main``.
+        partition: where the blocks run; None without blocks: all is one stage.
+        io_tiles: tiles of each IPU that only transfer.
+    """
+    if partition is None and not io_tiles:
+        return
+    partition = partition or Partition("sharded", ())
     rows = [[b.block, b.ipu, b.stage, b.phase] for b in partition.blocks]
-    attrs = {"kind": partition.kind, "blocks": rows, **partition.attrs}
+    attrs = {"kind": partition.kind, "blocks": rows, "io_tiles": io_tiles, **partition.attrs}
     outside = [partition.outside.ipu, partition.outside.stage, partition.outside.phase]
     if any(outside):
         attrs["outside"] = outside
-    e.plain("strategy", [], attrs, [])
+    e.graph.op("strategy", [], attrs, [])

@@ -20,7 +20,7 @@ from poptorch._capture.graph.inlining import inlined
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter, Precision
 from poptorch._translate.loss_scale import LossScale
-from poptorch._translate.nodes import Nodes
+from poptorch._translate.nodes import Nodes, part_of
 from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.recomputation import recomputed
@@ -182,12 +182,10 @@ class _Translation:
              for spec in self._gradient_outputs()})
         module = self.program.module
         main = Emitter(module, module.add_graph("main"))
-        if self.program.partition is not None:
-            emit_strategy(main, self.program.partition)
+        emit_strategy(main, self.program.partition, spec.io_tiles)
         for role, attrs in spec.locations:
-            main.plain("tensor_location", [], {"role": role, **dict(attrs)}, [])
-        main.plain("loop", [], {"body": _C.GraphRef("iteration"),
-                                "count": spec.device_iterations}, [])
+            main.graph.op("tensor_location", [], {"role": role, **dict(attrs)}, [])
+        main.loop("iteration", spec.device_iterations, [])
         main.graph.outputs = []
         iteration = Emitter(module, module.add_graph("iteration"), spec.precision)
         self._iteration(iteration)
@@ -214,6 +212,7 @@ class _Translation:
     def _accumulated(self, e: Emitter) -> dict:
         """Loops over micro-batches; returns the combined gradient of each parameter."""
         specs = self._gradient_outputs()
+        e.part = "backward"
         self.velocities = self._velocities(e, specs)
         begun = self.velocities.begun if self.velocities is not None else {}
         zeros = [begun.get(spec.name) or
@@ -230,9 +229,11 @@ class _Translation:
         micro = Emitter(self.program.module, self.program.module.add_graph("micro"),
                         self.spec.precision)
         micro.salts = e.salts  # a draw is named by its salt and the random state, which may agree
+        micro.part = "backward"
         carried = [micro.named("input", f"sum.{name}", {"index": i}, z.dtype, list(z.sizes))
                    for i, (z, name) in enumerate(zip(zeros, names))]
         gradients = self._micro_step(micro)
+        micro.part = "backward"
         kept = carried[len(carried) - len(factors):]
         factor_of = dict(zip(factors, kept))
         sums = []
@@ -241,16 +242,13 @@ class _Translation:
             if spec.name in begun:
                 operands.append(factor_of[self.velocities.factor_of[spec.name]])
             scale = 1.0 / reduction.of(self.spec, total, spec.name).each
-            sums += micro.plain("accumulate", operands, {"scale": scale, "backward": True})
+            sums += micro.plain("accumulate", operands, {"scale": scale})
         if counts:
-            sums.append(micro.plain("add", [carried[len(specs)], self.large],
-                                    {"backward": True})[0])
+            sums.append(micro.plain("add", [carried[len(specs)], self.large], {})[0])
         micro.advance_rng()  # sums alone may be rounded by chance
         e.has_advanced_rng = micro.has_advanced_rng
         micro.graph.outputs = [*sums, *kept]
-        results = e.plain("loop", zeros, {"body": _C.GraphRef("micro"),
-                                          "count": self.spec.accumulation},
-                          [(z.dtype, list(z.sizes)) for z in zeros])
+        results = e.loop("micro", self.spec.accumulation, zeros)
         if counts:
             self.large = results[len(specs)]
         return {spec.name: value for spec, value in zip(specs, results)}
@@ -271,13 +269,14 @@ class _Translation:
 
     def _zero(self, e: Emitter, dtype: torch.dtype, sizes: list[int]):
         return e.plain("full", [], {"size": sizes, "fill_value": 0.0,
-                                    "dtype": _C.DType(ir_dtype(dtype)), "backward": True})[0]
+                                    "dtype": _C.DType(ir_dtype(dtype))})[0]
 
     def _gradient_outputs(self) -> list:
         return [spec for spec in self.captured.outputs if spec.kind == "grad"]
 
     def _micro_step(self, e: Emitter) -> dict:
         """Streams in, forward and backward, streams out; returns the gradients by parameter."""
+        e.part = "forward"
         nodes = Nodes(e, has_blocks=bool(self.captured.blocks))
         anchored = {short: self.names.nodes[name] for short, name in self.spec.anchors
                     if name in self.names.nodes}
@@ -287,13 +286,16 @@ class _Translation:
                 nodes.values[node] = self._source(e, position, node, spec)
         for node in self.captured.graph.nodes:
             if self.scaling is not None and node.meta.get("seed"):
+                e.part = "backward"
                 nodes.values[node] = self.scaling.seed(e, node)
             elif node.op == "call_function":
                 nodes.translate(node)
         e.notes, e.place = {}, None
         for short, node in anchored.items():
+            e.part = part_of(node)
             self._anchor(e, short, nodes.values[node])
         gradients = self._sinks(e, nodes)
+        e.part = "backward"
         if self.scaling is not None and self.scaling.is_automatic:
             self.large = self.scaling.count_large(e, gradients)
         e.advance_rng()
@@ -323,10 +325,11 @@ class _Translation:
             if spec.kind == "loss":
                 continue
             value = nodes.values[spec.node]
+            e.part = part_of(spec.node)
             if spec.kind == "grad":
                 gradients[spec.name] = value
             elif spec.kind == "buffer_update":
-                rebound[spec.name] = value
+                rebound[spec.name] = value, e.part
             else:
                 stream = f"{spec.kind}.{index if spec.kind == 'output' else spec.name}"
                 index += spec.kind == "output"
@@ -335,7 +338,7 @@ class _Translation:
                     attrs |= overlap_attrs(self.captured, False, spec.name)
                 e.plain("stream_out", [value], attrs, [])
                 self.program.outputs.append((stream, spec))
-        for path, value in rebound.items():
+        for path, (value, e.part) in rebound.items():
             if path in gradients:
                 self._change_trained(e, path, value)
             else:
@@ -368,6 +371,7 @@ class _Translation:
 
     def _update(self, e: Emitter, gradients: dict) -> None:
         e.share_rounding(self.spec.replicas)
+        e.part = "backward"
         for name in gradients:
             self._note_state(name)
         gradients = {name: reduction.finished(e, self.spec, g, name, self._sum_dtypes[name])
@@ -377,6 +381,7 @@ class _Translation:
                 self.scaling.finish(e, gradients)
             if self.scaling.is_automatic:
                 self.scaling.advance(e, self.large)
+        e.part = "update"
         gradients, factor = self.optimizer.factor(e, self.spec, self.program, gradients,
                                                   self.scaling)
         factor.velocities = self.velocities

@@ -72,13 +72,13 @@ def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
     """
     groups = spec.reducing(path)
     if spec.accumulation == 1 and groups.size > 1 and gradient.dtype != ir_dtype(dtype):
-        attrs = {"dtype": _C.DType(ir_dtype(dtype)), "backward": True}
+        attrs = {"dtype": _C.DType(ir_dtype(dtype)), "part": "backward"}
         gradient = emitter.plain("cast", [gradient], attrs)[0]
     reduction = of(spec, gradient, path)
     if spec.accumulation == 1:
         gradient = _divided(emitter, gradient, reduction.each)
     if groups.size > 1:
-        attrs = {"op": reduction.over_replicas, "backward": True}
+        attrs = {"op": reduction.over_replicas, "part": "backward"}
         if groups.count > 1:
             attrs |= {"group_size": groups.size, "orthogonal": groups.is_orthogonal}
         gradient = emitter.plain("all_reduce", [gradient], attrs)[0]
@@ -106,4 +106,4 @@ def _divided(emitter, value, divisor: int):
     if divisor == 1:
         return value
     constant = emitter.constant(divisor, emitter.dtype_of(value))
-    return emitter.plain("div", [value, constant], {"backward": True})[0]
+    return emitter.plain("div", [value, constant], {"part": "backward"})[0]

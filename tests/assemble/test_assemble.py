@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from poptorch import _C, Error
+from tests.helpers import in_parts
 from tests.run.drive import Driver
 
 SORTED = """
@@ -119,7 +120,7 @@ graph main {
   output
 }
 """
-    assert Driver(text).executable.op_report() == {"forward": {"dynamic_update": 1}}
+    assert Driver(in_parts(text)).executable.op_report() == {"forward": {"dynamic_update": 1}}
 
 
 def test_ops_without_kernel():
@@ -183,15 +184,15 @@ graph iteration {
   %x = stream_in {stream="x"} : f32[4]
   %a = flip %x {dims=[0]} : f32[4]
   %b = aten %a {args=["%0"], overload="aten::erfinv"} : f32[4]
-  %c = flip %b {backward=true, dims=[0]} : f32[4]
+  %c = flip %b {dims=[0], part="backward"} : f32[4]
   %s = state {path="s"} : f32[4]
-  %d = accumulate %s, %c : f32[4]
-  assign %d {path="s"}
+  %d = accumulate %s, %c {part="update"} : f32[4]
+  assign %d {part="update", path="s"}
   stream_out %c {stream="y"}
   output
 }
 """
-    assert Driver(text).executable.op_report() == {
+    assert Driver(in_parts(text)).executable.op_report() == {
         "forward": {"aten::erfinv": 1, "flip": 1}, "backward": {"flip": 1},
         "update": {"accumulate": 1}}
 

@@ -155,6 +155,34 @@ def test_levels(level, attrs, words):
         graph(line, level=level)
 
 
+@pytest.mark.parametrize("level", ["translated", "placed", "lowered", "scheduled", "planned"])
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [((', part="update"', ""), "needs `part`, other ops have it"),
+     (("", ', part="update"'), "has `part`, other ops do not")])
+def test_all_ops_have_a_part_or_none(level, parts, words):
+    lines = [f'%{i} = state {{ipu=0, path="{i}"{part}, stage=0}} : f32[2]'
+             for i, part in enumerate(parts)]
+    graph(*lines, level="any")
+    with pytest.raises(Error, match=words):
+        graph(*lines, level=level)
+
+
+@pytest.mark.parametrize("part", ['"late"', "1"])
+def test_parts_have_names(part):
+    words = f"has part={part}, which is not one of forward, backward, update"
+    with pytest.raises(Error, match=words):
+        graph(f'%x = state {{part={part}, path="x"}} : f32[2]', level="any")
+
+
+@pytest.mark.parametrize("name", ["ipu", "stage", "phase"])
+def test_loops_are_on_no_ipu(name):
+    """The ops of their bodies are."""
+    text = LOOP % ("body", 2, IDENTITY)
+    with pytest.raises(Error, match=rf'\[loop\] has no attribute "{name}"'):
+        _C.parse(text.replace("count=2", f"count=2, {name}=0")).verify("any")
+
+
 @pytest.mark.parametrize("level", ["placed", "lowered"])
 @pytest.mark.parametrize(
     ("phases", "words"),
@@ -262,7 +290,7 @@ def test_reads_of_what_is_elsewhere(lines, words):
 def test_carried_values_stay_on_their_ipu(ipus, words):
     text = f"""graph main {{
   %s = stream_in {{ipu={ipus[0]}, stage=0, stream="w"}} : f32[2]
-  %l = loop %s {{body=@body, count=2, ipu=0, stage=0}} : f32[2]
+  %l = loop %s {{body=@body, count=2}} : f32[2]
   output
 }}
 
@@ -290,7 +318,7 @@ def test_carried_values_stay_in_their_memory(input_is, stores, words):
     text = f"""graph main {{
   %s = stream_in {{ipu=0, stage=0, stream="w"}} : f32[2]
   {store("s")}
-  %l = loop %{first} {{body=@body, count=2, ipu=0, stage=0}} : f32[2]
+  %l = loop %{first} {{body=@body, count=2}} : f32[2]
   output
 }}
 

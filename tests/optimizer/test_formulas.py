@@ -23,8 +23,9 @@ def compiled(kind):
 
 
 def updates(lines, sizes):
-    """The ops of the update with a result of these sizes."""
-    return [line for line in lines if "update=true" in line and f"f32[{sizes}]" in line]
+    """The ops of the update that compute a result of these sizes."""
+    return [line for line in lines if 'part="update"' in line and f"f32[{sizes}]" in line
+            and " = state " not in line]
 
 
 def copies(lines):

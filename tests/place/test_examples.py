@@ -136,7 +136,7 @@ def test_places_of_the_examples(name, expected):
 def test_backward_phases(separate, expected, blocks, make):
     strategy = make().useSeparateBackwardPhase(separate)
     text = compiled(blocks, strategy, training=True).ir("place")
-    found = {int(n) for n in re.findall(r"matmul .*backward=true.*phase=(\d+)", text)}
+    found = {int(n) for n in re.findall(r'matmul .*part="backward".*phase=(\d+)', text)}
     assert sorted(found) == expected
 
 

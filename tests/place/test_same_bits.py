@@ -1,4 +1,8 @@
-"""Blocks and strategies say where a program runs; its numbers are those of the plain model."""
+"""Blocks and strategies say where a program runs; its numbers are those of the plain model.
+
+Passes that compute several ops in one, and round once, join no ops of different IPUs. Where bits
+are compared these passes are off.
+"""
 
 import copy
 import dataclasses
@@ -13,7 +17,14 @@ from tests.networks import harness
 from tests.networks.zoo import NETWORKS, build
 
 IPUS = 4
+ROUND_ONCE = "fuse_batch_norm,fuse_convolution"
 LIVENESS = list(poptorch.Liveness)
+
+
+@pytest.fixture
+def round_each_op(monkeypatch):
+    """Every op is rounded by itself."""
+    monkeypatch.setenv("POPTORCH_OFF", ROUND_ONCE)
 
 
 def annotated(network, seed, names=False):
@@ -53,7 +64,7 @@ class Residual(torch.nn.Module):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
-def test_sharded_networks(name, seed):
+def test_sharded_networks(name, seed, round_each_op):
     network = build(name, seed)
     batches = network.batches(2, seed)
     plain = both(network, batches)
@@ -66,7 +77,7 @@ def test_sharded_networks(name, seed):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
-def test_phased_networks(name, seed):
+def test_phased_networks(name, seed, round_each_op):
     network = build(name, seed)
     batches = network.batches(2, seed)
     plain = both(network, batches)
@@ -99,10 +110,12 @@ def test_networks_off_the_chip(name, seed):
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_rounded_alike(dtype, is_training):
+def test_what_is_on_two_ipus_is_rounded_apart(dtype, is_training, monkeypatch):
+    """The addition to a batch norm, which is computed with it where both are on one IPU."""
     x, plain = torch.randn(4, 8, 9, 9, dtype=dtype), Residual(False).to(dtype)
     runs = []
     for has_blocks in (False, True):
+        monkeypatch.setenv("POPTORCH_OFF", "" if has_blocks else ROUND_ONCE)
         net = Residual(has_blocks).to(dtype)
         net.load_state_dict(plain.state_dict())
         options = quiet_options(setExecutionStrategy=poptorch.ShardedExecution())

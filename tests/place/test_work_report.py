@@ -19,9 +19,9 @@ graph main {
   %x = stream_in {stream="x"} : f32[4]
   %a = relu %x : f32[4]
   %b = relu %a : f32[4]
-  %c = relu %b {backward=true} : f32[4]
+  %c = relu %b {part="backward"} : f32[4]
   %s = state {path="s"} : f32[4]
-  %d = accumulate %s, %c : f32[4]
+  %d = accumulate %s, %c {part="update"} : f32[4]
   assign %d {path="s"}
   stream_out %c {stream="y"}
   output

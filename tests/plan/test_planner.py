@@ -160,7 +160,7 @@ graph iteration {
   %c = constant {data=[1.0, 2.0]} : f32[2]
   %x = stream_in {stream="x"} : f32[1024]
   %y = flip %x {dims=[0]} : f32[1024]
-  %g = flip %y {backward=true, dims=[0]} : f32[1024]
+  %g = flip %y {dims=[0], part="backward"} : f32[1024]
   %all = aten %w, %x, %g, %m, %s, %c {args=[["%0", "%1", "%2", "%3", "%4", "%5"]], """ \
         """overload="aten::cat"} : f32[3842]
   %sum = sum %all : f32[]
@@ -193,10 +193,10 @@ graph main {
   %y = stream_in {stream="y"} : f32[1,64]
   %z = stream_in {stream="z"} : f32[32,1]
   %beside = matmul %x, %y : f32[16,64]
-  %large = matmul %z, %y {backward=true} : f32[32,64]
+  %large = matmul %z, %y {part="backward"} : f32[32,64]
   %sum = sum %beside : f32[]
-  %taken = relu %large {backward=true} : f32[32,64]
-  %total = sum %taken {backward=true} : f32[]
+  %taken = relu %large {part="backward"} : f32[32,64]
+  %total = sum %taken {part="backward"} : f32[]
   stream_out %sum {stream="sum"}
   stream_out %total {stream="total"}
   output
@@ -246,14 +246,14 @@ RESULTS = {  # the last lines, and the rows of activations and gradients
     "a part is sent": (
         '  %v = view %large : f32[1,64]\n  stream_out %v {stream="y"}', 33, 0),
     "read by the backward pass": (
-        SENT + "  %a = sum %large {backward=true, dim=[0], keepdim=true} : f32[1,64]\n"
-        "  %b = flip %a {backward=true, dims=[0]} : f32[1,64]\n"
-        '  %s = sum %b {backward=true} : f32[]\n  stream_out %s {stream="s"}', 17, 0),
+        SENT + '  %a = sum %large {dim=[0], keepdim=true, part="backward"} : f32[1,64]\n'
+        '  %b = flip %a {dims=[0], part="backward"} : f32[1,64]\n'
+        '  %s = sum %b {part="backward"} : f32[]\n  stream_out %s {stream="s"}', 17, 0),
     "in place of a value": (
         '  %r = relu %large : f32[32,64]\n  stream_out %r {stream="y"}', 33, 0),
     "a gradient takes its memory": (
-        SENT + "  %g = relu %large {backward=true} : f32[32,64]\n"
-        '  %s = sum %g {backward=true} : f32[]\n  stream_out %s {stream="s"}', 0, 32),
+        SENT + '  %g = relu %large {part="backward"} : f32[32,64]\n'
+        '  %s = sum %g {part="backward"} : f32[]\n  stream_out %s {stream="s"}', 0, 32),
 }
 
 

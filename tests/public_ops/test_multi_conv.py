@@ -82,7 +82,7 @@ def test_the_ir_has_them_in_a_group(step):
     together = [line for line in lines if "multi_conv=0" in line]
     assert all('plan_type="parallel"' in line for line in together)
     assert (len(lines), len(together)) == (6, 4)
-    assert sum("backward=true" in line for line in together) == 2
+    assert sum('part="backward"' in line for line in together) == 2
 
 
 def settings():

@@ -45,8 +45,8 @@ def test_values_and_gradients_are_those_of_one_product(mode, sizes):
     check_narrow(ours, [eager(step_of(Mode.Disabled, 0), x.float(), w.float())],
                  eager(step_of(Mode.Disabled, 0), x.float().double(), w.float().double()))
     lines = [line for line in model.ir("rewrite").splitlines() if "serialization" in line]
-    assert sum("backward=true" not in line for line in lines) == 4
-    assert sum("backward=true" in line for line in lines) == 4
+    assert sum('part="backward"' not in line for line in lines) == 4
+    assert sum('part="backward"' in line for line in lines) == 4
 
 
 def test_the_gradient_of_the_left_side():

@@ -1,6 +1,7 @@
 """The schedule lowers the peak of memory."""
 
 from poptorch import _C
+from tests.helpers import in_parts
 
 LAYERS = 8
 
@@ -10,17 +11,18 @@ def chain():
     lines = ['  %h0 = stream_in {stream="x"} : f32[4,64]']
     lines += [f'  %w{i} = state {{path="w{i}"}} : f32[64,64]' for i in range(LAYERS)]
     lines += [f"  %h{i + 1} = matmul %h{i}, %w{i} : f32[4,64]" for i in range(LAYERS)]
-    lines.append(f"  %g{LAYERS} = flip %h{LAYERS} {{backward=true, dims=[0]}} : f32[4,64]")
+    lines.append(f'  %g{LAYERS} = flip %h{LAYERS} {{dims=[0], part="backward"}} : f32[4,64]')
     for i in reversed(range(LAYERS)):
-        lines.append(f"  %t{i} = permute %h{i} {{backward=true, dims=[1, 0]}} : f32[64,4]")
-        lines.append(f"  %d{i} = matmul %t{i}, %g{i + 1} {{backward=true}} : f32[64,64]")
-        lines.append(f"  %g{i} = matmul %g{i + 1}, %w{i} {{backward=true}} : f32[4,64]")
+        lines.append(f'  %t{i} = permute %h{i} {{dims=[1, 0], part="backward"}} : f32[64,4]')
+        lines.append(f'  %d{i} = matmul %t{i}, %g{i + 1} {{part="backward"}} : f32[64,64]')
+        lines.append(f'  %g{i} = matmul %g{i + 1}, %w{i} {{part="backward"}} : f32[4,64]')
     lines.append('  %hyper = stream_in {repeat=true, stream="hyper"} : f32[4]')
     lines.append('  %step = state {path="step"} : f32[]')
     for i in range(LAYERS):
-        lines.append(f"  %n{i} = sgd_update %w{i}, %d{i}, _, %step, %hyper : f32[64,64]")
-    lines += [f'  assign %n{i} {{path="w{i}"}}' for i in range(LAYERS)]
-    return "graph main {\n" + "\n".join(lines) + "\n  output\n}\n"
+        lines.append(f'  %n{i} = sgd_update %w{i}, %d{i}, _, %step, %hyper {{part="update"}} '
+                     ': f32[64,64]')
+    lines += [f'  assign %n{i} {{part="update", path="w{i}"}}' for i in range(LAYERS)]
+    return in_parts("graph main {\n" + "\n".join(lines) + "\n  output\n}\n")
 
 
 def arena(*steps):

@@ -14,9 +14,8 @@
 //   %4, %5, %6, %8 = batch_norm_backward %g, %x, %w, %mean, %invstd, %2 {grad_residual=true} : ...
 //   %7 = add %8, %other
 //
-// In f32 and f64 that rounds nothing differently; 16-bit floats are rounded once instead of after
-// each op. So that results do not depend on blocks, the pass `settle` lets their addition run where
-// the batch norm does.
+// Only ops at one place are joined. In f32 and f64 that rounds nothing differently; 16-bit floats
+// are rounded once instead of after each op.
 #include <algorithm>
 
 #include "lower/cpu/pass.h"
@@ -31,7 +30,7 @@ namespace {
 constexpr size_t residual_operand = 5;  // of batch_norm
 constexpr size_t out_operand = 5;       // of batch_norm_backward
 
-bool is_true(const ir::Op& op, const char* name) {
+bool is_true(const ir::Op& op, ir::AttrName name) {
   return ops::attr_of(op, name) == ir::Attr(true);
 }
 
@@ -59,7 +58,7 @@ class ForwardFuser {
     ir::Op* maker = value->op;
     const bool fits = maker->name == ir::op::batch_norm && maker->result() == value &&
                       (uses_.at(value) == 1 || MUTANT(batch_norm_joins_what_others_read)) &&
-                      !is_true(*maker, "relu") &&
+                      !is_true(*maker, ir::attr::relu) &&
                       value->type == op.result()->type && may_join(*maker, op);
     return fits ? maker : nullptr;
   }
@@ -67,12 +66,13 @@ class ForwardFuser {
   static bool may_join(const ir::Op& norm, const ir::Op& op) {
     if (!is_at_one_place(norm, op)) return false;
     const bool changes_rounding = op.name == ir::op::add && ir::is_half(op.result()->type.dtype);
-    return changes_rounding ? ops::attr_of(norm, "recompute") == ops::attr_of(op, "recompute")
-                            : is_alike(norm, op);
+    return changes_rounding
+               ? ops::attr_of(norm, ir::attr::recompute) == ops::attr_of(op, ir::attr::recompute)
+               : is_alike(norm, op);
   }
 
   ir::Value* take_residual(const ir::Op& op) {
-    if (!(ops::attr_of(op, "alpha") == ir::Attr(1.0))) return nullptr;
+    if (!(ops::attr_of(op, ir::attr::alpha) == ir::Attr(1.0))) return nullptr;
     for (size_t i : {0, 1}) {
       ir::Op* norm = batch_norm_of(op, op.operands[i]);
       ir::Value* other = op.operands[1 - i];
@@ -89,7 +89,7 @@ class ForwardFuser {
   ir::Value* take_relu(const ir::Op& op) {
     ir::Op* norm = batch_norm_of(op, op.operands[0]);
     if (norm == nullptr) return nullptr;
-    norm->attrs.set("relu", true);
+    norm->attrs.set(ir::attr::relu, true);
     return norm->result();
   }
 
@@ -135,7 +135,7 @@ class BackwardFuser {
     ir::Op* mask = grad->op;
     const bool fits = mask->name == ir::op::threshold_backward &&
                       first_user_.at(grad) == &op && belong_together(*mask, op) &&
-                      ops::attr_of(*mask, "threshold") == ir::Attr(0.0) &&
+                      ops::attr_of(*mask, ir::attr::threshold) == ir::Attr(0.0) &&
                       mask->operand(0)->type == grad->type && mask->operand(1)->type == grad->type;
     const bool only_once = std::count(op.operands.begin(), op.operands.end(), grad) == 1;
     return fits && only_once ? mask : nullptr;
@@ -150,7 +150,7 @@ class BackwardFuser {
     if (uses_.at(grad) == 1) return;
     // Others read the masked gradient too.
     ir::Attrs attrs = op.attrs;
-    attrs.set("grad_residual", true);
+    attrs.set(ir::attr::grad_residual, true);
     std::vector<ir::Type> types;
     for (const auto& result : op.results) types.push_back(result->type);
     types.push_back(grad->type);

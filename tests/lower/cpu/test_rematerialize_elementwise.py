@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch import _C
-from tests.helpers import quiet_options
+from tests.helpers import in_parts, quiet_options
 
 F = torch.nn.functional
 PASS = "rematerialize_elementwise"
@@ -68,7 +68,7 @@ class Step:
 
     def late_step(self, early, late):
         """A value of the backward part, from one of the forward part or a view of one."""
-        attrs, x = {"backward": True}, self.pick(early)
+        attrs, x = {"part": "backward"}, self.pick(early)
         if self.draw(st.booleans()):
             turned = self.graph.op("permute", [x], {"dims": [1, 0], **attrs})[0]
             x = self.graph.op("reshape", [turned], {"size": SIZES, **attrs})[0]
@@ -92,6 +92,7 @@ def run_step(module):
 @given(st.data(), st.sampled_from(["f32", "bf16", "f16", "f64"]))
 def test_random_graphs_keep_every_bit(data, dtype):
     module = Step(data.draw, dtype).module
+    module = _C.parse(in_parts(module.text()), module)
     module.verify()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POPTORCH_OFF", PASS)
