@@ -124,7 +124,8 @@ def test_a_buffer_that_forward_changes_is_not_read():
             self.calls += 1
             return x
 
-    with pytest.raises(poptorch.Error, match=r"forward reads the value of self.calls in "
-                                             r"Python code \(if, .item\(\), .tolist\(\)\) and also "
-                                             r"changes it, so each call would need another program"):
+    with pytest.raises(poptorch.Error) as caught:
         poptorch.inferenceModel(Counter(), quiet_options())(X)
+    assert ("[capture] forward reads the value of self.calls in Python code (if, .item(), "
+            ".tolist()) and also changes it, so each call would need another program. Use "
+            "torch.where, or do not change it in forward.") in caught.value.message
