@@ -29,21 +29,28 @@ namespace {
 
 constexpr int step_count = 6;
 
-// What would join several operations of the user's, move them, or write over their operands.
-constexpr const char* off_for_checks[] = {
-    "compact_argmax",   "fuse_batch_norm", "fold_batch_norm",          "channels_last",
-    "fuse_convolution", "plain_weights",   "batch_tiling",             "fuse_cross_entropy",
-    "fuse_embedding",   "hoist",           "rematerialize_batch_norm", "rematerialize_elementwise",
-    "fuse",             "inplace",         "in_place",                 "weights_last"};
+// All that POPTORCH_OFF can name.
+std::vector<Switch> optimizations() {
+  std::vector<Switch> all = all_switches();
+  for (const rewrite::Pass& pass : lower::cpu::all_passes()) all.push_back(pass);
+  return all;
+}
+
+bool turns_off(const CompileOptions& options, OffFor reason) {
+  switch (reason) {
+    case OffFor::nothing: return false;
+    case OffFor::checks: return options.check_floats || options.record_floats;
+    case OffFor::recording: return options.record_floats;
+    case OffFor::determinism: return options.deterministic;
+  }
+  throw_internal_error(__FILE__, __LINE__, "reason", "not an OffFor");
+}
 
 // The options with all that they turn off.
 CompileOptions complete(CompileOptions options) {
-  if (options.deterministic) options.settings.off.push_back("torch_threads");
-  if (!options.check_floats && !options.record_floats) return options;
-  std::vector<std::string>& off = options.settings.off;
-  off.insert(off.end(), std::begin(off_for_checks), std::end(off_for_checks));
-  // Arguments are looked at where they are copied to.
-  if (options.record_floats) off.push_back("direct_streams");
+  for (const Switch& one : optimizations()) {
+    if (turns_off(options, one.off_for)) options.settings.off.emplace_back(one.name);
+  }
   return options;
 }
 
@@ -87,8 +94,8 @@ class Steps {
     });
   }
 
-  run::Reports& reports() { return reports_; }
-  run::Reports take() { return std::move(reports_); }
+  Reports& reports() { return reports_; }
+  Reports take() { return std::move(reports_); }
 
  private:
   void after_pass(int number, const char* name, const rewrite::PassDone& done) {
@@ -121,7 +128,7 @@ class Steps {
   ir::Module& module_;
   const CompileOptions& options_;
   const Progress& progress_;
-  run::Reports reports_;
+  Reports reports_;
   rewrite::PassOptions passes_;
   int done_ = 0;
 };
@@ -136,13 +143,9 @@ void check_switches() {
   for (const std::string& name : settings().off) {
     std::string names;
     bool is_known = false;
-    for (const Switch& known : all_switches()) {
+    for (const Switch& known : optimizations()) {
       is_known = is_known || known.name == name;
       names += concat(names.empty() ? "" : ", ", known.name);
-    }
-    for (const rewrite::Pass& pass : lower::cpu::all_passes()) {
-      is_known = is_known || pass.name == name;
-      names += concat(", ", pass.name);
     }
     USER_CHECK(is_known, "[compile] POPTORCH_OFF names \"", name,
                "\", which turns nothing off. The names are: ", names, ".");
@@ -153,10 +156,8 @@ assemble::AssembleOptions assemble_options(const CompileOptions& options) {
   return {options.threads, options.poison, options.check_floats || options.record_floats};
 }
 
-std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
-                                                 assemble::Program program,
-                                                 const CompileOptions& options,
-                                                 run::Reports reports) {
+std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Program program,
+                                          const CompileOptions& options, Reports reports) {
   reports.memory_bytes = plan::memory_report(module);
   reports.ops = assemble::op_report(module);
   reports.algorithms = assemble::op_report(module, true);
@@ -164,7 +165,7 @@ std::unique_ptr<run::Executable> make_executable(const ir::Module& module,
   const run::EngineOptions engine{options.replicas, options.poison,
                                   options.record_floats && !options.check_floats,
                                   options.input_group_size, options.orthogonal_input_groups};
-  return std::make_unique<run::Executable>(std::move(program), engine, std::move(reports));
+  return std::make_unique<Compiled>(std::move(program), engine, std::move(reports));
 }
 
 bool has_lowered(const ir::Module& module) {
@@ -192,9 +193,34 @@ CompileOptions CompileOptions::from_environment() {
   return options;
 }
 
-std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
-                                         const CompileOptions& asked,
-                                         const Progress& progress) try {
+const std::string& Compiled::ir(std::string_view step) const {
+  std::string names;
+  for (const auto& [name, text] : reports.texts) {
+    if (name == step) return text;
+    names += concat(names.empty() ? "" : ", ", name);
+  }
+  throw_user_error(concat("[compile] there is no IR text of step \"", step, "\". Steps with text: ",
+                          names.empty() ? "none" : names, "."));
+}
+
+std::string Compiled::constants() const {
+  std::map<int64_t, const std::byte*> known;
+  for (const assemble::Constant& constant : engine().program().constants) {
+    known[constant.addr] = constant.bytes.data();
+  }
+  const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
+  for (const ir::Op* op : module->all_ops()) {
+    if (op->name != ir::op::constant || !op->attrs.has(ir::attr::hash)) continue;
+    const std::string& hash = op->attrs.get_string(ir::attr::hash);
+    const std::string found =
+        module->add_constant(op->result()->type, known.at(op->attrs.get_int(ir::attr::addr)));
+    INTERNAL_CHECK(found == hash, "[compile] constant ", hash, " has hash ", found, " in memory");
+  }
+  return ir::pack_constants(*module);
+}
+
+std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const CompileOptions& asked,
+                                  const Progress& progress) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
@@ -238,9 +264,8 @@ std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
 }
 
 // A text that breaks a rule is at fault itself: no step of ours made it.
-std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
-                                                 const CompileOptions& asked,
-                                                 run::Reports known) try {
+std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
+                                          const CompileOptions& asked, Reports known) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();

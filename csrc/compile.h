@@ -7,12 +7,17 @@
 // Between the steps the module is verified and printed (the text is kept, and dumped when asked).
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "ir/graph.h"
+#include "place/place.h"
 #include "run/executable.h"
 #include "support/settings.h"
 
@@ -43,15 +48,38 @@ struct CompileOptions {
 // Called before each step: how many of `total` are done, and the name of the one that comes.
 using Progress = std::function<void(int done, int total, std::string_view step)>;
 
-std::unique_ptr<run::Executable> compile(std::unique_ptr<ir::Module> module,
-                                         const CompileOptions& options,
-                                         const Progress& progress = {});
+// What compile learned on the way: reports for the user, nothing that a run needs.
+struct Reports {
+  std::vector<std::pair<std::string, std::string>> texts;       // step -> IR text after it
+  std::vector<std::pair<std::string, int64_t>> step_times_ns;   // step -> wall time
+  std::map<std::string, int64_t> memory_bytes;                  // category -> bytes at the peak
+  std::map<std::string, std::map<std::string, int64_t>> ops;    // phase -> op -> count
+  // The same with algorithms in the names: "convolution [winograd]".
+  std::map<std::string, std::map<std::string, int64_t>> algorithms;
+  int64_t ipus = 1;                                             // of one replica
+  std::vector<place::Share> shares;                             // of the stages
+};
+
+// An executable with its reports.
+struct Compiled : run::Executable {
+  Reports reports;
+
+  Compiled(assemble::Program program, run::EngineOptions options, Reports reports)
+      : Executable(std::move(program), options), reports(std::move(reports)) {}
+
+  // IR text after a step: translate, rewrite, place, lower, schedule, plan.
+  const std::string& ir(std::string_view step) const;
+  // The large constants that the planned text names, as ir::pack_constants gives them.
+  std::string constants() const;
+};
+
+std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module,
+                                  const CompileOptions& options, const Progress& progress = {});
 
 // The last step alone, for a module that is planned already (read from a file, say): what the text
 // says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier
 // steps and the shares, where the reader has them.
-std::unique_ptr<run::Executable> compile_planned(std::unique_ptr<ir::Module> module,
-                                                 const CompileOptions& options,
-                                                 run::Reports known = {});
+std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
+                                          const CompileOptions& options, Reports known = {});
 
 }  // namespace poptorch

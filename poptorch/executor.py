@@ -1,42 +1,46 @@
-"""The executor: capture -> translate -> compile -> run -> unpack."""
+"""The executor: capture -> translate -> compile -> run -> unpack.
 
-import contextlib
+The steps 1 (capture), 2 (translate) and 9 (run) are called here, the steps 3 to 8 in
+``csrc/compile.cpp``. All else is forwarded to the parts in ``_executor``.
+"""
+
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
+from weakref import WeakMethod, ref
 
 import torch
 
-from poptorch import profiling
-from poptorch._base import interrupts
-from poptorch._base.logging import logger
-from poptorch._base.torch_private import modes_off
-from poptorch._capture.process_state import one_at_a_time
+from poptorch import _C
+from poptorch._base.checks import public_names
+from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
+from poptorch._capture import capture
 from poptorch._device.device import Device
-from poptorch._executor import copies
 from poptorch._executor.attachment import Attachment
+from poptorch._executor.compilation import Compilation
+from poptorch._executor.forwarding import forward_property, forward_to
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
-from poptorch._files.saving import Saving
-from poptorch._optimizer.link import OptimizerLink
-from poptorch._reports.profile_report import ProfileReport
-from poptorch._reports.progress import StepProgress
-from poptorch._runtime import hooks, settings
-from poptorch._runtime.build import Source, build
+from poptorch._executor.saving import Saving
+from poptorch._executor.weights import WeightCopies
+from poptorch._files.executable import File
+from poptorch._reports.profile_report import ProfileReport, run_recorded
+from poptorch._runtime import replicas, settings
+from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._runtime.device_memory import Left
-from poptorch._runtime.in_flight import Ended, InFlight
+from poptorch._runtime.interface import Interface
+from poptorch._runtime.lifecycle import Lifecycle, Superseded
 from poptorch._runtime.modes import TrainingModes
-from poptorch._translate import StepSpec
-from poptorch._weights import gradients, grouping
+from poptorch._runtime.outer_watch import OuterNames
+from poptorch._runtime.plain_tensors import PlainTensors
+from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
+from poptorch._translate import translate
+from poptorch._weights.grouping import Groupings
 from poptorch._weights.link import WeightLink, check_kept
-from poptorch._weights.methods import WeightCopies
-from poptorch.errors import Error
 from poptorch.options._options import Options, checked_options
 
 
-class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grouping.Grouped):
+class PoplarExecutor:
     """A wrapped module: what :func:`poptorch.trainingModel` and ``inferenceModel`` return.
 
     Call it like the module. The first call compiles; attributes that it does not have are the
@@ -70,26 +74,31 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"[{where}] model must be a torch.nn.Module, got "
                             f"{type(model).__name__}. Wrap an object of the module's class.")
-        self._model = model
+        self._model, self._training = model, training
         self._user_model = model if user_model is None else user_model
-        self._training = training
-        self._given_options = options
-        self._options = settings.resolved(options, training)
-        self._device = Device(self._options)
-        self._report = ProfileReport.of(self._options)
         self._poptorch_version = poptorch_version
-        self._optimizer = OptimizerLink(
-            self._user_model, optimizer,
-            self._options.relax_optimizer_attributes_checks) if training else None
-        self._decide_options()
-        self._compiled: CompiledModel | None = None
-        # Of a model that is compiled again, until it is.
-        self._left: Left | None = None
-        self._in_flight = InFlight()
-        self._modes = TrainingModes(model)
-        self._weights = WeightLink(self._user_model, training)
         self._args_parser = None  # other programs put theirs here before the first call
-        grouping.register(self)
+        self._wrapped = wrapped = Wrapped(model, self._user_model, options, training, optimizer)
+        self._options, self._optimizer = wrapped.options, wrapped.optimizer
+        self._modes = wrapped.modes
+        self._device = device = Device(self._options)
+        self._report = report = ProfileReport.of(self._options)
+        self._weights = weights = WeightLink(self._user_model, training, ref(self))
+        self._programs = programs = Programs(wrapped, weights, device, report)
+        self._groupings = Groupings(model, self._options.replication_factor,
+                                    lambda: programs.current is not None)
+        self._lifecycle = lifecycle = Lifecycle(device)
+        build = WeakMethod(self._build)  # so that the executor is freed once it is forgotten
+        self._compilation = compilation = Compilation(wrapped, programs, weights, device,
+                                                      lifecycle, report, build)
+        self._attachment = Attachment(programs, weights, device, lifecycle, report)
+        self._copies = WeightCopies(wrapped, programs, weights)
+        self._inspection = Inspection(wrapped, programs)
+        self._reports = Reports(wrapped, programs, weights, device, self._attachment,
+                                compilation, build)
+        self._saving = Saving(
+            wrapped, self._groupings, programs, weights, device, lifecycle, compilation,
+            lambda: [executor._lifecycle for executor in weights.sharers()])
         options._freeze()
 
     # -- the data path -------------------------------------------------------------------------
@@ -112,300 +121,129 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
             AssertionError: The options say that the model is compiled and never run.
         """
         self._device.check_can_run()
-        is_plain = modes_off.is_plain_for("executor")
+        is_plain = is_plain_for("executor")
         while True:
             try:
-                return self._called(is_plain, args, kwargs)
-            except Ended:
-                time.sleep(0)  # whoever ends it goes on
+                return self._call_once(is_plain, args, kwargs)
+            except Superseded:
+                time.sleep(0)  # whoever replaces the program goes on
 
-    def _called(self, is_plain: bool, args: tuple, kwargs: dict):
-        # One object for the whole call: another thread may destroy() or compile until it begins.
-        compiled = self._compiled
-        if compiled is None:
-            compiled = self._compiled_for(args, kwargs)
+    def _call_once(self, is_plain: bool, args: tuple, kwargs: dict) -> Any:
+        # One program for the whole call: another thread may replace it until the call begins.
+        program = self._programs.current or self._compilation.ensure_compiled(args, kwargs)
         if not self._device.is_held:
-            self._attach()
-        tensors = compiled.arguments.match(args, kwargs)
-        caller = self._in_flight.begin()
+            self._attachment.attach()
+        tensors = program.arguments.match(args, kwargs)
+        caller = self._lifecycle.begin_call()
         try:
-            if self._compiled is not compiled or not self._device.is_held:
-                raise Ended
-            if self._optimizer is None or not self._optimizer.has_outgrown():
+            if self._programs.current is not program or not self._device.is_held:
+                raise Superseded
+            if not self._compilation.is_outdated():
                 if is_plain:
-                    return self._run_with_weights(compiled, tensors)
-                with modes_off.plain_torch():
-                    return self._run_with_weights(compiled, tensors)
+                    return self._run(program, tensors)
+                with plain_torch():
+                    return self._run(program, tensors)
         finally:
-            self._in_flight.leave(caller)
-        self._compile_again(compiled, args, kwargs)
-        raise Ended
+            self._lifecycle.end_call(caller)
+        self._compilation.replace(program, args, kwargs)
+        raise Superseded
 
-    def _run_with_weights(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
-        """A run with the newest weights and states, which it changes."""
-        is_written = compiled.check()
-        if self._optimizer is not None and self._optimizer.state.has_loaded:
-            self._weights.bring()
-        self._weights.check_arguments(compiled, tensors)
-        self._weights.before_run(compiled, is_written)
-        if self._optimizer is not None:
-            self._optimizer.refresh(compiled.call)
+    def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
+        """Step 9: a run with the newest weights and states, which it changes."""
+        weights, optimizer = self._weights, self._optimizer
+        is_written = program.check()
+        if optimizer is not None and optimizer.has_loaded:
+            weights.pull_to_host()
+        weights.check_arguments(program, tensors)
+        weights.before_run(program, is_written)
+        if optimizer is not None:
+            optimizer.before_run(program.call)
         # Before it, as it may be ended after its first updates, and what ends it may also come
         # right after it; and after it, as another thread may have read the values meanwhile.
-        self._weights.note_run(compiled)
+        weights.note_run(program)
         try:
-            result = self._run(compiled, tensors)
+            result = run_recorded(self._report, program, tensors, self._options)
         finally:
-            replaced = self._weights.note_run(compiled, is_end=True)
-            if self._optimizer is not None:
-                self._optimizer.state.after_run()
+            replaced = weights.note_run(program, is_end=True)
+            if optimizer is not None:
+                optimizer.after_run()
         check_kept(replaced)
         return result
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compiles the model for arguments like these, without running it.
+    def _build(self, options: Options, args: tuple, kwargs: dict, progress) -> CompiledModel:
+        """Steps 1 to 8: makes a program for arguments like these, and changes nothing else."""
+        model, wrapped = self._model, self._wrapped
+        groups = self._groupings.weight_groups()
+        spec = settings.step_spec(self._options, self._training, groups)
+        progress("capture")
+        arguments = Arguments(model, args, kwargs, spec, self._args_parser)
+        with OuterNames(model, [args, kwargs]) as outside:
+            captured = capture(model, *arguments.micro_batch(args, kwargs), training=spec.training,
+                               location_excludes=options.source_location_excludes,
+                               module_paths=options.module_namescope_enabled,
+                               grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
+                               replicas=spec.replicas, called=arguments.called,
+                               outer=outside.objects, draws=outside.draws)
+        watch = outside.watch(captured)
+        arguments.compare(captured.beside)
+        captured.out_spec.copy_data([args, kwargs, model, outside.values()])
+        settings.check_buffers(options, self._user_model, captured.changed_buffers())
+        replicas.check_parameters(options, dict(groups), captured)
+        progress("translate")
+        with plain_torch():
+            program = translate(captured, spec, wrapped.optimizer)
+            executable = _C.compile(program.module, settings.compile_options(options), progress)
+            interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
+                                  captured.argument_attributes, watch,
+                                  PlainTensors(captured.plain_tensors), captured.modes)
+            return CompiledModel.of(interface, executable, model, options, wrapped.modes)
 
-        Nothing is done when it is compiled already.
+    # -- what the parts do ---------------------------------------------------------------------
 
-        Args:
-            args: as a call takes them; of tensors only shape and dtype matter.
-            kwargs: likewise.
-
-        Raises:
-            poptorch.Error: The model cannot be compiled. The executor can still be used.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> model.compile(torch.ones(3, 4))
-            >>> model.isCompiled()
-            True
-        """
-        modes_off.is_plain_for("compile")
-        self._compiled_for(args, kwargs)
-
-    def _compiled_for(self, args: tuple, kwargs: dict) -> CompiledModel:
-        return self._device.when_free(lambda: self._compiled_once(args, kwargs))
-
-    @interrupts.whole
-    def _compiled_once(self, args: tuple, kwargs: dict) -> CompiledModel:
-        with one_at_a_time:  # whoever waited here finds it compiled
-            return self._compiled or self._compile(args, kwargs)
-
-    @interrupts.whole
-    def _compile_again(self, outgrown: CompiledModel, args: tuple, kwargs: dict) -> None:
-        """Compiles for the parameters and groups that the optimizer has now."""
-        with self._in_flight.end("call"), one_at_a_time:
-            if self._compiled is not outgrown:  # another thread was faster
-                return
-            self.copyWeightsToHostIfNeeded()
-            self._left = Left.of(outgrown)
-            self._forget()
-            self._compile(args, kwargs)
-
-    def _compile(self, args: tuple, kwargs: dict) -> CompiledModel:
-        begin = time.monotonic()
-        hooks.before_compile()
-        self._options._Popart.check_known()
-        self._weights.bring()
-        self._decide_options()
-        options = self._options
-        source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
-                        self._optimizer, self._args_parser)
-        with self._device.compiling():
-            with self._recorded(), StepProgress(
-                    options.model_name, options.show_compilation_progress_bar) as progress:
-                interface, executable = build(source, args, kwargs, progress)
-            with modes_off.plain_torch():
-                compiled = CompiledModel.of(interface, executable, self._model, options,
-                                            self._modes)
-                compiled.guard.modes.warn()
-                self._publish(compiled, begin, partial(self._left.give, compiled)
-                              if self._left is not None else lambda: None)
-        logger.debug("compiled %s: %s", options.model_name, executable.step_times())
-        hooks.after_compile()
-        return compiled
-
-    def _step_spec(self) -> StepSpec:
-        return settings.step_spec(self._options, self._training, grouping.weight_groups(self))
-
-    def _publish(self, compiled: CompiledModel, begin: float,
-                 restore: Callable[[], None] = lambda: None) -> None:
-        """Makes a program this executor's. Where something is raised, nothing is compiled.
-
-        Args:
-            compiled: the program.
-            begin: when its compilation began, by ``time.monotonic``.
-            restore: called once the program has the module's weights and the optimizer's states,
-                to give it others.
-        """
-        try:
-            if self._optimizer is not None:
-                self._optimizer.compiled(compiled.program, compiled.executable,
-                                         self._device.can_run)
-            self._weights.compiled(compiled, self)
-            restore()
-            self._device.take()
-            if self._report is not None:
-                self._report.compiled(compiled.executable)
-        except BaseException:
-            self._forget()
-            raise
-        gradients.provide(compiled, self._options)
-        self._compile_seconds = time.monotonic() - begin
-        self._compiled, self._left = compiled, None
-
-    def _run(self, compiled: CompiledModel, tensors: list[torch.Tensor]):
-        """One run, recorded if a profile is on."""
-        if self._report is None and not profiling.is_recording():
-            return compiled.call.run(tensors)
-        with self._recorded():
-            begin = time.monotonic_ns()
-            result = compiled.call.run(tensors)
-            category = f"run {self._options.model_name}"
-            profiling.add_span("run", category, begin, time.monotonic_ns())
-            for number, (start, end) in enumerate(compiled.executable.timestamps()):
-                profiling.add_span(f"iteration {number}", category, start, end)
-        return result
-
-    def _recorded(self):
-        return contextlib.nullcontext() if self._report is None else self._report.recorded()
-
-    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Uses another optimizer, or the same one with other settings, from the next call on.
-
-        Args:
-            optimizer: of the same kind as the compiled one; learning rates and other numbers
-                may differ.
-
-        Raises:
-            ValueError: It would change what is compiled in.
-            poptorch.Error: The model was not wrapped for training.
-
-        Example:
-            >>> import poptorch, torch
-            >>> class Scale(torch.nn.Module):
-            ...     def __init__(self):
-            ...         super().__init__()
-            ...         self.w = torch.nn.Parameter(torch.ones(()))
-            ...     def forward(self, x):
-            ...         return poptorch.identity_loss(self.w * x, "sum")
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> net = Scale()
-            >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-            >>> model = poptorch.trainingModel(net, opts, optimizer)
-            >>> loss = model(torch.ones(3))  # w is 1 - 0.5 * 3
-            >>> optimizer.param_groups[0]["lr"] = 1.0
-            >>> model.setOptimizer(optimizer)
-            >>> loss = model(torch.ones(3))
-            >>> net.w.item()
-            -3.5
-        """
-        if self._optimizer is None:
-            raise Error("[setOptimizer] this model was wrapped for inference, which has no "
-                        "optimizer. Use poptorch.trainingModel.")
-        self._optimizer.set(optimizer)
-        if self._compiled is None:
-            self._decide_options()
-
-    def _decide_options(self) -> None:
-        """Chooses anew what the user leaves open and the optimizer decides."""
-        if self._optimizer is not None:
-            settings.decide_mean_strategy(self._options, self._given_options, self._optimizer)
-
-    def _gradients(self) -> dict:
-        return self._compiled_model("gradients").call.gradients()
-
-    def train(self, mode: bool = True) -> "PoplarExecutor":
-        """Puts the module into training mode: what the next compilation uses.
-
-        A module that changes its mode after it was wrapped, other than by this method and
-        :meth:`eval`, is compiled as it was when it was wrapped, with a warning. A program that is
-        compiled stays as it is until :meth:`destroy`.
-
-        Args:
-            mode: True for training mode, False for evaluation mode.
-
-        Returns:
-            This executor.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
-            >>> model.train().training, model.model.training
-            (False, True)
-        """
-        self._model.train(mode)
-        self._modes.note()
-        return self
-
-    def eval(self) -> "PoplarExecutor":
-        """Puts the module into evaluation mode, see :meth:`train`.
-
-        Returns:
-            This executor.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
-            >>> model.eval()(torch.ones(2))
-            tensor([1., 1.])
-        """
-        return self.train(False)
-
-    # -- life time -----------------------------------------------------------------------------
-
-    @interrupts.whole
-    def destroy(self) -> None:
-        """Reads the weights back and frees the device. A later call compiles again.
-
-        Example:
-            >>> import poptorch, torch
-            >>> opts = poptorch.Options().showCompilationProgressBar(False)
-            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
-            >>> _ = model(torch.ones(3, 4))
-            >>> model.destroy()
-            >>> model.isCompiled()
-            False
-        """
-        compiled = self._compiled
-        # Apart from the lock: the handler of a signal in a call may wait for that.
-        ended = self._in_flight.end("destroy") if compiled else contextlib.nullcontext()
-        with ended, one_at_a_time:
-            self._left = None
-            if self._compiled is not compiled:  # destroyed, or compiled, by another thread since
-                return
-            if self._weights.is_newest:
-                self._weights.to_host()
-            if self._report is not None:
-                self._report.write_trace()
-            self._forget()
-            self._device.release()
-            self._weights.unwatch()
-
-    def _forget(self) -> None:
-        self._compiled = None
-        self._weights.forget()
-        if self._optimizer is not None:
-            self._optimizer.forget()
-
-    def _compiled_model(self, where: str) -> CompiledModel:
-        """The compiled model.
-
-        Args:
-            where: the method that needs it, for the message.
-
-        Raises:
-            poptorch.Error: There is none.
-        """
-        compiled = self._compiled
-        if compiled is None:
-            raise Error(f"[{where}] Model has not been compiled or has been destroyed. "
-                        f"Call it, or compile() it, first.")
-        return compiled
+    compile = forward_to("_compilation", Compilation.compile)
+    setOptimizer = forward_to("_wrapped", Wrapped.setOptimizer)
+    train = forward_to("_modes", TrainingModes.train)
+    eval = forward_to("_modes", TrainingModes.eval)
+    destroy = forward_to("_attachment", Attachment.destroy)
+    copyWeightsToDevice = forward_to("_copies", WeightCopies.copyWeightsToDevice)
+    copyWeightsToHost = forward_to("_copies", WeightCopies.copyWeightsToHost)
+    copyNamedBuffersToDevice = forward_to("_copies", WeightCopies.copyNamedBuffersToDevice)
+    copyWeightsToHostIfNeeded = forward_to("_copies", WeightCopies.copyWeightsToHostIfNeeded)
+    state_dict = forward_to("_copies", WeightCopies.state_dict)
+    load_state_dict = forward_to("_copies", WeightCopies.load_state_dict)
+    compileAndExport = forward_to("_saving", Saving.compileAndExport)
+    save = forward_to("_saving", Saving.save)
+    loadExecutable = forward_to("_saving", Saving.loadExecutable)
+    isCompiled = forward_to("_inspection", Inspection.isCompiled)
+    model = forward_property("_inspection", Inspection.model)
+    options = forward_property("_inspection", Inspection.options)
+    training = forward_property("_inspection", Inspection.training)
+    getTensorNames = forward_to("_inspection", Inspection.getTensorNames)
+    getAnchoredTensor = forward_to("_inspection", Inspection.getAnchoredTensor)
+    getPerfCounters = forward_to("_inspection", Inspection.getPerfCounters)
+    getLatency = forward_to("_inspection", Inspection.getLatency)
+    getHostIpuLatency = forward_to("_inspection", Inspection.getHostIpuLatency)
+    getComputeLatency = forward_to("_inspection", Inspection.getComputeLatency)
+    getIpuHostLatency = forward_to("_inspection", Inspection.getIpuHostLatency)
+    compilationTime = forward_property("_inspection", Inspection.compilationTime)
+    rng_state = forward_property("_inspection", Inspection.rng_state)
+    ir = forward_to("_reports", Reports.ir)
+    memory_report = forward_to("_reports", Reports.memory_report)
+    partition_summary = forward_to("_reports", Reports.partition_summary)
+    op_report = forward_to("_reports", Reports.op_report)
+    work_report = forward_to("_reports", Reports.work_report)
+    nan_report = forward_to("_reports", Reports.nan_report)
+    isAttachedToDevice = forward_to("_attachment", Attachment.isAttachedToDevice)
+    attachToDevice = forward_to("_attachment", Attachment.attachToDevice)
+    detachFromDevice = forward_to("_attachment", Attachment.detachFromDevice)
+    cycleCount = forward_to("_attachment", Attachment.cycleCount)
+    per_replica_params = forward_property("_groupings", Groupings.per_replica_params)
+    # Names that existing programs, and tests, read.
+    _is_attached = forward_property("_attachment", Attachment.is_attached)
+    _executable = forward_property("_inspection", Inspection.executable)
+    _executable_inputs = forward_property("_inspection", Inspection.executable_inputs)
+    _debugGetPopartIR = forward_to("_inspection", Inspection.popart_ir)
+    _gradients = forward_to("_inspection", Inspection.gradients)
 
     # -- attributes of the module ---------------------------------------------------------------
 
@@ -424,15 +262,39 @@ class PoplarExecutor(WeightCopies, Saving, Inspection, Reports, Attachment, grou
         else:
             setattr(user_model, name, value)
 
+    def __dir__(self) -> list[str]:
+        return public_names([*super().__dir__(), *dir(self._user_model)])
+
     def __reduce__(self):
-        optimizer = None if self._optimizer is None else self._optimizer.optimizer
-        user_model = None if self._user_model is self._model else self._user_model
-        return copies.wrapped_again, (type(self), {
-            "model": self._model, "options": self._given_options.clone(),
+        wrapped, optimizer = self._wrapped, self._optimizer
+        return wrapped_again, (type(self), {
+            "model": self._model, "options": wrapped.given_options.clone(),
             "training": self._training, "poptorch_version": self._poptorch_version,
-            "optimizer": optimizer, "user_model": user_model}, grouping.declared(self),
-            self._modes.by_path())
+            "optimizer": optimizer and optimizer.optimizer,
+            "user_model": None if self._user_model is self._model else self._user_model},
+            self._groupings.declared(), wrapped.modes.by_path())
 
     def __repr__(self) -> str:
         kind = "training" if self._training else "inference"
         return f"PoplarExecutor({kind}, {self._user_model!r})"
+
+
+def wrapped_again(cls: type[PoplarExecutor], arguments: dict, groupings: dict,
+                  modes: dict[str, bool]) -> PoplarExecutor:
+    """A copy of an executor: wrapped in the same way, not yet compiled.
+
+    Args:
+        cls: of the executor.
+        arguments: of its constructor.
+        groupings: what ``replicaGrouping`` declared.
+        modes: which layers are in training mode, by path.
+    """
+    executor = cls(**arguments)
+    executor._groupings.declare(groupings)
+    executor._wrapped.modes.take(modes)
+    return executor
+
+
+def take_program(executor: PoplarExecutor, file: File) -> None:
+    """Takes the program of the file that an executor's module and optimizer are from."""
+    executor._saving.load(file, with_optimizer=True, member="model.json")

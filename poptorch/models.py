@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 
 from poptorch._base import interrupts
-from poptorch._files import executable as files
+from poptorch._files.executable import File
 from poptorch._runtime.run_time_options import edited
-from poptorch._weights import grouping, instrument
+from poptorch._weights import instrument
 from poptorch.errors import Error
-from poptorch.executor import PoplarExecutor
+from poptorch.executor import PoplarExecutor, take_program, wrapped_again
 from poptorch.options import Options
 from poptorch.options._options import checked_options
 from poptorch.version import __version__
@@ -142,30 +142,14 @@ def load(filename: str,
         (True, True)
     """
     with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
-        file, executor = _read(filename, edit_opts_fn)
-    # Whatever else is wrong is about a module that is only half of one.
-    executor._load(file, with_optimizer=True, member="model.json")
+        file = File(filename)
+        if "model" not in file:
+            raise Error(f"[load] {filename} was written with export_model=False and has no module. "
+                        f"Wrap the module again and call loadExecutable() on the wrapper.")
+        options = edited(file.options(), edit_opts_fn)
+        with file.guard("model.json"):
+            arguments, groupings = file.wrapped()
+            arguments |= {"options": options, "poptorch_version": __version__}
+            executor = wrapped_again(PoplarExecutor, arguments, groupings, file.modes())
+    take_program(executor, file)
     return executor
-
-
-def _read(filename: str, edit_opts_fn) -> tuple[files.File, PoplarExecutor]:
-    """A file, and an executor of its module that is not yet compiled."""
-    file = files.File(filename)
-    if "model" not in file:
-        raise Error(f"[load] {filename} was written with export_model=False and has no module. "
-                    f"Wrap the module again and call loadExecutable() on the wrapper.")
-    options = edited(file.options(), edit_opts_fn)
-    parts = file.document("model")
-    with file.guard("model.json"):
-        model, user_model = parts["model"], parts["user_model"]
-        if not isinstance(model, torch.nn.Module) or not isinstance(user_model, torch.nn.Module):
-            raise ValueError("its module is none")
-        executor = PoplarExecutor(model=model, options=options,
-                                  training=parts["optimizer"] is not None,
-                                  poptorch_version=__version__, optimizer=parts["optimizer"],
-                                  user_model=user_model)
-        if executor.training:
-            executor._optimizer.numbers()  # calls read them: here the file is at fault
-        grouping.declare(executor, parts.get("groupings", {}))
-    executor._modes.take(file.modes())
-    return file, executor

@@ -56,7 +56,7 @@ std::string types_of(const ir::Op& op) {
 }
 
 std::string algorithm_of(const ir::Op& op) {
-  const ir::Attr* attr = op.attrs.find("algorithm");
+  const ir::Attr* attr = op.attrs.find(ir::attr::algorithm);
   const auto* name = attr == nullptr ? nullptr : std::get_if<std::string>(&attr->value);
   return name == nullptr ? "" : *name;
 }
@@ -236,7 +236,7 @@ class Assembler {
     const auto known = prepared_.find(&op);
     ops::Prepared prepared = known != prepared_.end() ? std::move(known->second)
                                                       : ops::prepare({op, options_.threads});
-    const int64_t scratch_bytes = op.attrs.get_int("scratch_bytes", 0);
+    const int64_t scratch_bytes = op.attrs.get_int(ir::attr::scratch_bytes, 0);
     INTERNAL_CHECK(static_cast<int64_t>(prepared.scratch_bytes) <= scratch_bytes, "[assemble] `",
                    op.text(), "` needs ", prepared.scratch_bytes,
                    " bytes of scratch memory, the plan has ", scratch_bytes);
@@ -250,7 +250,7 @@ class Assembler {
     }
     for (const auto& result : op.results) add_pointer(result.get());
     if (options_.check_floats) instruction.check = add_check(op);
-    program_.offsets.push_back(scratch_bytes > 0 ? op.attrs.get_int("scratch_addr") : -1);
+    program_.offsets.push_back(scratch_bytes > 0 ? op.attrs.get_int(ir::attr::scratch_addr) : -1);
     program_.kernels.push_back(std::move(prepared.run));
   }
 
@@ -266,29 +266,29 @@ class Assembler {
     add_pointer(op.operands[0]);
     add_pointer(op.results[0].get());
     if (options_.check_floats) instruction.check = add_check(op);
-    const bool is_mean = ops::attr_of(op, "op") == ir::Attr("mean");
+    const bool is_mean = ops::attr_of(op, ir::attr::op) == ir::Attr("mean");
     program_.collectives.push_back({type.dtype, type.numel(), is_mean,
-                                    op.attrs.get_int("group_size", 0),
-                                    op.attrs.get_bool("orthogonal", false)});
+                                    op.attrs.get_int(ir::attr::group_size, 0),
+                                    op.attrs.get_bool(ir::attr::orthogonal, false)});
     block.is_joint = true;
   }
 
   void add_loop(const ir::Op& op, int64_t steps, Block& block) {
     const ir::Graph& body = ir::body_of(module_, op);
-    const int64_t count = op.attrs.get_int("count");
+    const int64_t count = op.attrs.get_int(ir::attr::count);
     INTERNAL_CHECK(count >= 1, "[assemble] `", op.text(), "` runs ", count, " times");
     const bool is_device_loop = &op == device_loop_;
     const int number = add_block(body, is_device_loop ? 1 : steps * count);
     Instruction& instruction = add(Kind::loop, op, block);
     instruction.index = number;
     instruction.count = count;
-    instruction.is_conditional = op.attrs.get_bool("conditional", false);
+    instruction.is_conditional = op.attrs.get_bool(ir::attr::conditional, false);
     if (instruction.is_conditional) add_pointer(op.operands[0]);
     block.is_joint = block.is_joint || program_.blocks[static_cast<size_t>(number)].is_joint;
     if (is_device_loop) {
       program_.device_loop = number;
       program_.device_iterations = count;
-    } else if (op.attrs.get_graph("body") == "micro") {
+    } else if (op.attrs.get_graph(ir::attr::body) == "micro") {
       program_.micro_loop = number;
     }
   }
@@ -303,9 +303,9 @@ class Assembler {
 
   // The number of the op's stream, which is added at its first op.
   int stream_of(const ir::Op& op, const ir::Value& value, int64_t steps) {
-    const std::string& name = op.attrs.get_string("stream");
+    const std::string& name = op.attrs.get_string(ir::attr::stream);
     const bool is_input = op.name == ir::op::stream_in;
-    const bool repeat = is_input && ops::attr_of(op, "repeat") == ir::Attr(true);
+    const bool repeat = is_input && ops::attr_of(op, ir::attr::repeat) == ir::Attr(true);
     const auto [found, is_new] = streams_.try_emplace(name, static_cast<int>(streams_.size()));
     if (is_new) program_.streams.push_back({name, is_input, value.type, repeat, steps});
     const Stream& stream = program_.streams[static_cast<size_t>(found->second)];
@@ -316,12 +316,12 @@ class Assembler {
   }
 
   void add_state(const ir::Op& op) {
-    const std::string& path = op.attrs.get_string("path");
+    const std::string& path = op.attrs.get_string(ir::attr::path);
     if (preprocessed_.assigned.contains(path)) return;  // not visible outside
     const auto [found, is_new] = states_.try_emplace(path, states_.size());
     const ir::Value& value = op.name == ir::op::state ? *op.result() : *op.operand(0);
     if (is_new) {
-      program_.states.push_back({path, value.type, "", op.attrs.get_int("addr"),
+      program_.states.push_back({path, value.type, "", op.attrs.get_int(ir::attr::addr),
                                  preprocessed_.read.contains(path), shareable_.contains(path)});
     }
     if (op.name == ir::op::state && ops::is_channels_last(op)) {
@@ -329,9 +329,9 @@ class Assembler {
       state.type.sizes = ops::channels_first(value.type).sizes;
       state.is_channels_last = true;
     }
-    const ir::Attr* role = op.attrs.find("role");
+    const ir::Attr* role = op.attrs.find(ir::attr::role);
     if (role != nullptr && !role->is_none()) {
-      program_.states[found->second].role = op.attrs.get_string("role");
+      program_.states[found->second].role = op.attrs.get_string(ir::attr::role);
     }
   }
 

@@ -31,7 +31,9 @@ std::vector<Extent> find_resident(const ir::Module& module, const Directs& direc
   const auto add = [&](int64_t addr, int64_t bytes) { extents.push_back({addr, addr + bytes}); };
   for (const ir::Op* op : module.all_ops()) {
     if (op->name == ir::op::view) continue;  // lies in its operand
-    if (op->name == ir::op::state && shareable.contains(op->attrs.get_string("path"))) continue;
+    if (op->name == ir::op::state && shareable.contains(op->attrs.get_string(ir::attr::path))) {
+      continue;
+    }
     for (const auto& result : op->results) {
       if (!directs.contains(result.get())) add(plan::addr_of(*result), result->type.bytes());
     }
@@ -43,9 +45,9 @@ std::vector<Extent> find_resident(const ir::Module& module, const Directs& direc
 std::vector<Extent> find_scratch(const ir::Module& module) {
   std::vector<Extent> extents;
   for (const ir::Op* op : module.all_ops()) {
-    const int64_t bytes = op->attrs.get_int("scratch_bytes", 0);
+    const int64_t bytes = op->attrs.get_int(ir::attr::scratch_bytes, 0);
     if (bytes == 0) continue;
-    const int64_t addr = op->attrs.get_int("scratch_addr");
+    const int64_t addr = op->attrs.get_int(ir::attr::scratch_addr);
     extents.push_back({addr, addr + bytes});
   }
   return merge(std::move(extents));

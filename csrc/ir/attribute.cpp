@@ -45,6 +45,8 @@ std::string float_text(double value) {
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, AttrName name) { return out << name.text; }
+
 Attr::Attr(const Dims& v) {
   AttrList list;
   list.reserve(v.size());
@@ -81,31 +83,31 @@ std::string Attr::text() const {
   return std::visit(Printer{}, value);
 }
 
-const Attr* Attrs::find(std::string_view name) const {
+const Attr* Attrs::find(AttrName name) const {
   for (const Item& item : items_) {
-    if (item.first == name) return &item.second;
+    if (item.first == name.text) return &item.second;
   }
   return nullptr;
 }
 
-void Attrs::set(std::string_view name, Attr value) {
-  const auto at = std::lower_bound(items_.begin(), items_.end(), name,
+void Attrs::set(AttrName name, Attr value) {
+  const auto at = std::lower_bound(items_.begin(), items_.end(), name.text,
                                    [](const Item& item, std::string_view key) {
                                      return std::string_view(item.first) < key;
                                    });
-  if (at != items_.end() && at->first == name) {
+  if (at != items_.end() && at->first == name.text) {
     at->second = std::move(value);
   } else {
-    items_.insert(at, {std::string(name), std::move(value)});
+    items_.insert(at, {std::string(name.text), std::move(value)});
   }
 }
 
-void Attrs::erase(std::string_view name) {
-  std::erase_if(items_, [&](const Item& item) { return item.first == name; });
+void Attrs::erase(AttrName name) {
+  std::erase_if(items_, [&](const Item& item) { return item.first == name.text; });
 }
 
 template <typename T>
-const T& Attrs::get(std::string_view name, const char* kind) const {
+const T& Attrs::get(AttrName name, const char* kind) const {
   const Attr* attr = find(name);
   INTERNAL_CHECK(attr != nullptr, "attribute `", name, "` is missing");
   const T* value = std::get_if<T>(&attr->value);
@@ -113,17 +115,17 @@ const T& Attrs::get(std::string_view name, const char* kind) const {
   return *value;
 }
 
-bool Attrs::get_bool(std::string_view name) const { return get<bool>(name, "a bool"); }
-int64_t Attrs::get_int(std::string_view name) const { return get<int64_t>(name, "an int"); }
-const std::string& Attrs::get_string(std::string_view name) const {
+bool Attrs::get_bool(AttrName name) const { return get<bool>(name, "a bool"); }
+int64_t Attrs::get_int(AttrName name) const { return get<int64_t>(name, "an int"); }
+const std::string& Attrs::get_string(AttrName name) const {
   return get<std::string>(name, "a string");
 }
-DType Attrs::get_dtype(std::string_view name) const { return get<DType>(name, "a dtype"); }
-const std::string& Attrs::get_graph(std::string_view name) const {
+DType Attrs::get_dtype(AttrName name) const { return get<DType>(name, "a dtype"); }
+const std::string& Attrs::get_graph(AttrName name) const {
   return get<GraphRef>(name, "a graph").name;
 }
 
-double Attrs::get_float(std::string_view name) const {
+double Attrs::get_float(AttrName name) const {
   const Attr* attr = find(name);
   if (attr != nullptr) {
     if (const auto* as_int = std::get_if<int64_t>(&attr->value)) {
@@ -133,7 +135,7 @@ double Attrs::get_float(std::string_view name) const {
   return get<double>(name, "a float");
 }
 
-Dims Attrs::get_ints(std::string_view name) const {
+Dims Attrs::get_ints(AttrName name) const {
   Dims out;
   for (const Attr& item : get<AttrList>(name, "a list of ints")) {
     const auto* value = std::get_if<int64_t>(&item.value);
@@ -143,7 +145,7 @@ Dims Attrs::get_ints(std::string_view name) const {
   return out;
 }
 
-std::vector<bool> Attrs::get_bools(std::string_view name) const {
+std::vector<bool> Attrs::get_bools(AttrName name) const {
   std::vector<bool> out;
   for (const Attr& item : get<AttrList>(name, "a list of bools")) {
     const auto* value = std::get_if<bool>(&item.value);
@@ -153,25 +155,25 @@ std::vector<bool> Attrs::get_bools(std::string_view name) const {
   return out;
 }
 
-std::optional<int64_t> Attrs::maybe_int(std::string_view name) const {
+std::optional<int64_t> Attrs::maybe_int(AttrName name) const {
   const Attr* attr = find(name);
   if (attr == nullptr || attr->is_none()) return std::nullopt;
   return get_int(name);
 }
 
-std::optional<double> Attrs::maybe_float(std::string_view name) const {
+std::optional<double> Attrs::maybe_float(AttrName name) const {
   const Attr* attr = find(name);
   if (attr == nullptr || attr->is_none()) return std::nullopt;
   return get_float(name);
 }
 
-int64_t Attrs::get_int(std::string_view name, int64_t otherwise) const {
+int64_t Attrs::get_int(AttrName name, int64_t otherwise) const {
   return has(name) ? get_int(name) : otherwise;
 }
-bool Attrs::get_bool(std::string_view name, bool otherwise) const {
+bool Attrs::get_bool(AttrName name, bool otherwise) const {
   return has(name) ? get_bool(name) : otherwise;
 }
-double Attrs::get_float(std::string_view name, double otherwise) const {
+double Attrs::get_float(AttrName name, double otherwise) const {
   return has(name) ? get_float(name) : otherwise;
 }
 

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "ir/attr_name.h"
 #include "ir/dtype.h"
 #include "ir/type.h"
 
@@ -55,25 +55,25 @@ class Attrs {
  public:
   using Item = std::pair<std::string, Attr>;
 
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  const Attr* find(std::string_view name) const;
-  void set(std::string_view name, Attr value);
-  void erase(std::string_view name);
+  bool has(AttrName name) const { return find(name) != nullptr; }
+  const Attr* find(AttrName name) const;
+  void set(AttrName name, Attr value);
+  void erase(AttrName name);
 
-  bool get_bool(std::string_view name) const;
-  int64_t get_int(std::string_view name) const;
-  double get_float(std::string_view name) const;
-  const std::string& get_string(std::string_view name) const;
-  DType get_dtype(std::string_view name) const;
-  const std::string& get_graph(std::string_view name) const;
-  Dims get_ints(std::string_view name) const;
-  std::vector<bool> get_bools(std::string_view name) const;
+  bool get_bool(AttrName name) const;
+  int64_t get_int(AttrName name) const;
+  double get_float(AttrName name) const;
+  const std::string& get_string(AttrName name) const;
+  DType get_dtype(AttrName name) const;
+  const std::string& get_graph(AttrName name) const;
+  Dims get_ints(AttrName name) const;
+  std::vector<bool> get_bools(AttrName name) const;
   // Empty when the attribute is absent or `none`.
-  std::optional<int64_t> maybe_int(std::string_view name) const;
-  std::optional<double> maybe_float(std::string_view name) const;
-  int64_t get_int(std::string_view name, int64_t otherwise) const;
-  bool get_bool(std::string_view name, bool otherwise) const;
-  double get_float(std::string_view name, double otherwise) const;
+  std::optional<int64_t> maybe_int(AttrName name) const;
+  std::optional<double> maybe_float(AttrName name) const;
+  int64_t get_int(AttrName name, int64_t otherwise) const;
+  bool get_bool(AttrName name, bool otherwise) const;
+  double get_float(AttrName name, double otherwise) const;
 
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
@@ -82,7 +82,7 @@ class Attrs {
 
  private:
   template <typename T>
-  const T& get(std::string_view name, const char* kind) const;
+  const T& get(AttrName name, const char* kind) const;
 
   std::vector<Item> items_;
 };

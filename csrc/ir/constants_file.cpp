@@ -28,9 +28,9 @@ std::string list_text(const Dims& numbers) {
 std::set<std::string> used_hashes(const Module& module) {
   std::set<std::string> used;
   for (const Op* op : module.all_ops()) {
-    const Attr* hash = op->attrs.find("hash");
+    const Attr* hash = op->attrs.find(ir::attr::hash);
     if (op->name != op::constant || hash == nullptr) continue;
-    const std::string& name = op->attrs.get_string("hash");
+    const std::string& name = op->attrs.get_string(ir::attr::hash);
     if (module.constants.contains(name)) used.insert(name);
   }
   return used;

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <type_traits>
 
+#include "ir/element.h"
 #include "support/error.h"
-#include "support/half.h"
 
 namespace poptorch::ir {
 
@@ -34,18 +35,6 @@ std::string hash_text(const Type& type, const std::vector<std::byte>& bytes) {
   return text;
 }
 
-template <typename T>
-T load(const std::byte* data, int64_t i) {
-  T value;
-  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
-
-template <typename T>
-void store(std::byte* data, T value) {
-  std::memcpy(data, &value, sizeof(T));
-}
-
 // The shortest decimal that gives this float again, as a double: 0.1f becomes 0.1.
 double shortest(float value) {
   char text[32];
@@ -55,20 +44,12 @@ double shortest(float value) {
   return out;
 }
 
-Attr element_attr(DType dtype, const std::byte* data, int64_t i) {
-  switch (dtype) {
-    case DType::boolean: return load<uint8_t>(data, i) != 0;
-    case DType::u8: return int64_t{load<uint8_t>(data, i)};
-    case DType::i8: return int64_t{load<int8_t>(data, i)};
-    case DType::i16: return int64_t{load<int16_t>(data, i)};
-    case DType::i32: return int64_t{load<int32_t>(data, i)};
-    case DType::i64: return load<int64_t>(data, i);
-    case DType::f16: return double{f16_to_float(load<uint16_t>(data, i))};
-    case DType::bf16: return double{bf16_to_float(load<uint16_t>(data, i))};
-    case DType::f32: return shortest(load<float>(data, i));
-    case DType::f64: return load<double>(data, i);
-  }
-  return {};
+Attr element_attr(DType dtype, const void* data, int64_t i) {
+  return with_element(dtype, data, i, []<typename T>(T element) -> Attr {
+    if constexpr (std::is_same_v<T, float>) return shortest(element);
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double>) return element;
+    return static_cast<int64_t>(element);
+  });
 }
 
 double number(const Attr& attr) {
@@ -86,18 +67,7 @@ int64_t integer(const Attr& attr) {
 }
 
 void store_element(DType dtype, const Attr& attr, std::byte* at) {
-  switch (dtype) {
-    case DType::boolean: return store<uint8_t>(at, integer(attr) != 0);
-    case DType::u8: return store(at, static_cast<uint8_t>(integer(attr)));
-    case DType::i8: return store(at, static_cast<int8_t>(integer(attr)));
-    case DType::i16: return store(at, static_cast<int16_t>(integer(attr)));
-    case DType::i32: return store(at, static_cast<int32_t>(integer(attr)));
-    case DType::i64: return store(at, integer(attr));
-    case DType::f16: return store(at, float_to_f16(static_cast<float>(number(attr))));
-    case DType::bf16: return store(at, float_to_bf16(static_cast<float>(number(attr))));
-    case DType::f32: return store(at, static_cast<float>(number(attr)));
-    case DType::f64: return store(at, number(attr));
-  }
+  ir::store_element(dtype, at, 0, is_float(dtype) ? Number(number(attr)) : Number(integer(attr)));
 }
 
 // What the text form allows in names.
@@ -235,21 +205,21 @@ std::string Module::add_constant(const Type& type, const void* data) {
 Attrs Module::constant_attrs(const Type& type, const void* data) {
   Attrs attrs;
   if (type.numel() > inline_elements) {
-    attrs.set("hash", add_constant(type, data));
+    attrs.set(ir::attr::hash, add_constant(type, data));
     return attrs;
   }
   AttrList items;
   for (int64_t i = 0; i < type.numel(); ++i) {
-    items.push_back(element_attr(type.dtype, static_cast<const std::byte*>(data), i));
+    items.push_back(element_attr(type.dtype, data, i));
   }
-  attrs.set("data", std::move(items));
+  attrs.set(ir::attr::data, std::move(items));
   return attrs;
 }
 
 std::vector<std::byte> constant_bytes(const Module& module, const Op& op) {
   const Type& type = op.result()->type;
-  if (const Attr* hash = op.attrs.find("hash")) {
-    const auto at = module.constants.find(op.attrs.get_string("hash"));
+  if (const Attr* hash = op.attrs.find(ir::attr::hash)) {
+    const auto at = module.constants.find(op.attrs.get_string(ir::attr::hash));
     USER_CHECK(at != module.constants.end(), "[constant] the data of %", op.result()->name,
                " with hash ", hash->text(),
                " is missing. Keep the .safetensors file beside the IR text.");
@@ -257,7 +227,7 @@ std::vector<std::byte> constant_bytes(const Module& module, const Op& op) {
                ", its data is ", at->second->type.text(), ". Use the file written with the text.");
     return at->second->bytes;
   }
-  const Attr* data = op.attrs.find("data");
+  const Attr* data = op.attrs.find(ir::attr::data);
   const auto* items = data == nullptr ? nullptr : std::get_if<AttrList>(&data->value);
   USER_CHECK(items != nullptr, "[constant] %", op.result()->name,
              " has neither `data` (a list) nor `hash`. Give one of them.");

@@ -357,7 +357,7 @@ class Parser {
 
 void take_constants(Module& module, const Module& source) {
   for (const Op* op : module.all_ops()) {
-    const Attr* hash = op->attrs.find("hash");
+    const Attr* hash = op->attrs.find(ir::attr::hash);
     if (hash == nullptr || !std::holds_alternative<std::string>(hash->value)) continue;
     const auto found = source.constants.find(std::get<std::string>(hash->value));
     if (found != source.constants.end()) module.constants.insert(*found);

@@ -21,8 +21,8 @@ std::optional<Part> part_from(std::string_view name) {
 }
 
 Part part_of(const Op& op) {
-  if (!op.attrs.has("part")) return Part::forward;
-  const std::string& name = op.attrs.get_string("part");
+  if (!op.attrs.has(ir::attr::part)) return Part::forward;
+  const std::string& name = op.attrs.get_string(ir::attr::part);
   const std::optional<Part> part = part_from(name);
   INTERNAL_CHECK(part, "`", op.text(), "` has an unknown part \"", name, "\"");
   return *part;

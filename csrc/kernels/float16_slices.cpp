@@ -25,11 +25,11 @@ constexpr int64_t grain_elements = 16384;
 using Leading = int64_t (*)(const Call&);
 
 int64_t before_dim(const Call& call) {
-  return ops::wrap_dim({call.op}, call.attrs().get_int("dim"), call.out().rank());
+  return ops::wrap_dim({call.op}, call.attrs().get_int(ir::attr::dim), call.out().rank());
 }
 
 int64_t before_normalized(const Call& call) {
-  const auto dims = call.attrs().get_ints("normalized_shape");
+  const auto dims = call.attrs().get_ints(ir::attr::normalized_shape);
   return call.out().rank() - static_cast<int64_t>(dims.size());
 }
 

@@ -29,7 +29,7 @@ void check(const InferInput& in, size_t first, size_t rng) {
                mask.text(), ", it cannot be expanded to the scores ", ir::Attr(scores).text(),
                ". Give a mask that broadcasts to these sizes.");
   }
-  const double p = in.attrs().get_float("dropout_p");
+  const double p = in.attrs().get_float(ir::attr::dropout_p);
   USER_CHECK(p >= 0 && p <= 1, "[", in.op.name, "] dropout_p is ", p, ". Use 0 to 1.");
   USER_CHECK(p == 0 || in.has(rng), "[", in.op.name, "] dropout_p is ", p,
              " and the operand rng is absent. Give it.");

@@ -35,8 +35,8 @@ Types infer_im2col(const InferInput& in) {
 // The sizes of the image that col2im makes, by its attribute output_size.
 Dims col2im_sizes(const InferInput& in) {
   const Dims& columns = in.operand(0).sizes;
-  const auto [height, width] = pair_of(in, "output_size", 1);
-  const auto [kernel_h, kernel_w] = pair_of(in, "kernel_size", 1);
+  const auto [height, width] = pair_of(in, ir::attr::output_size, 1);
+  const auto [kernel_h, kernel_w] = pair_of(in, ir::attr::kernel_size, 1);
   USER_CHECK(kernel_h > 0 && kernel_w > 0, "[col2im] kernel_size is [", kernel_h, ", ", kernel_w,
              "], both must be at least 1. Give [height, width].");
   Dims sizes(columns.begin(), columns.end() - 1);
@@ -70,10 +70,10 @@ SlidingBlocks sliding_blocks(const InferInput& in, const Dims& image) {
   for (size_t d = 0; d + 2 < image.size(); ++d) blocks.planes *= image[d];
   blocks.h.size = image[image.size() - 2];
   blocks.w.size = image[image.size() - 1];
-  std::tie(blocks.h.kernel, blocks.w.kernel) = pair_of(in, "kernel_size", 1);
-  std::tie(blocks.h.dilation, blocks.w.dilation) = pair_of(in, "dilation", 1);
-  std::tie(blocks.h.padding, blocks.w.padding) = pair_of(in, "padding", 0);
-  std::tie(blocks.h.stride, blocks.w.stride) = pair_of(in, "stride", 1);
+  std::tie(blocks.h.kernel, blocks.w.kernel) = pair_of(in, ir::attr::kernel_size, 1);
+  std::tie(blocks.h.dilation, blocks.w.dilation) = pair_of(in, ir::attr::dilation, 1);
+  std::tie(blocks.h.padding, blocks.w.padding) = pair_of(in, ir::attr::padding, 0);
+  std::tie(blocks.h.stride, blocks.w.stride) = pair_of(in, ir::attr::stride, 1);
   finish_axis(in, "height", blocks.h);
   finish_axis(in, "width", blocks.w);
   return blocks;

@@ -9,7 +9,7 @@ namespace poptorch::ops {
 namespace {
 
 // An attribute with one number for each spatial dimension; a single number stands for all.
-ir::Dims spatial(const InferInput& in, const char* name, int64_t dims) {
+ir::Dims spatial(const InferInput& in, ir::AttrName name, int64_t dims) {
   ir::Dims values = in.attrs().get_ints(name);
   if (values.size() == 1) values.resize(static_cast<size_t>(dims), values[0]);
   USER_CHECK(static_cast<int64_t>(values.size()) == dims, "[", in.op.name, "] ", name, " has ",
@@ -31,8 +31,8 @@ void check_shapes(const InferInput& in, const ir::Type& input, const ir::Type& w
              " dimensions, weight ", weight.text(), " has ", weight.rank(), ". Make them equal.");
   USER_CHECK(fits(weight, input), where, "dtypes differ: input ", input.text(),
              ", weight ", weight.text(), ". Cast one of them.");
-  const int64_t groups = in.attrs().get_int("groups");
-  const bool transposed = in.attrs().get_bool("transposed");
+  const int64_t groups = in.attrs().get_int(ir::attr::groups);
+  const bool transposed = in.attrs().get_bool(ir::attr::transposed);
   const int64_t channels = transposed ? weight.sizes[0] : weight.sizes[1] * groups;
   USER_CHECK(input.sizes[1] == channels, where, "input ", input.text(), " has ", input.sizes[1],
              " channels, weight ", weight.text(), " with ", groups, " groups takes ", channels,
@@ -44,12 +44,14 @@ void check_shapes(const InferInput& in, const ir::Type& input, const ir::Type& w
 ir::Dims output_sizes(const InferInput& in, const ir::Type& input, const ir::Type& weight) {
   check_shapes(in, input, weight);
   const int64_t dims = input.rank() - 2;
-  const ir::Dims stride = spatial(in, "stride", dims), padding = spatial(in, "padding", dims),
-                 dilation = spatial(in, "dilation", dims),
-                 output_padding = spatial(in, "output_padding", dims);
-  const bool transposed = in.attrs().get_bool("transposed");
-  ir::Dims sizes = {input.sizes[0],
-                    transposed ? weight.sizes[1] * in.attrs().get_int("groups") : weight.sizes[0]};
+  const ir::Dims stride = spatial(in, ir::attr::stride, dims),
+                 padding = spatial(in, ir::attr::padding, dims),
+                 dilation = spatial(in, ir::attr::dilation, dims),
+                 output_padding = spatial(in, ir::attr::output_padding, dims);
+  const bool transposed = in.attrs().get_bool(ir::attr::transposed);
+  ir::Dims sizes = {input.sizes[0], transposed
+                                        ? weight.sizes[1] * in.attrs().get_int(ir::attr::groups)
+                                        : weight.sizes[0]};
   for (size_t i = 0; i < static_cast<size_t>(dims); ++i) {
     USER_CHECK(stride[i] > 0 && dilation[i] > 0 && padding[i] >= 0, "[", in.op.name, "] stride ",
                stride[i], ", dilation ", dilation[i], ", padding ", padding[i],
@@ -86,7 +88,7 @@ std::vector<ir::Type> infer_backward(const InferInput& in) {
   USER_CHECK(grad.sizes == expected.sizes && grad.dtype == expected.dtype,
              "[convolution_backward] gradient ", grad.text(), ", expected ", expected.text(),
              ". Give the gradient of the convolution's result.");
-  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  const std::vector<bool> mask = in.attrs().get_bools(ir::attr::output_mask);
   USER_CHECK(mask.size() == 3, "[convolution_backward] output_mask has ", mask.size(),
              " entries, expected 3. Give one for each of input, weight and bias.");
   const auto type = [&](size_t i, const ir::Dims& sizes) {
@@ -104,7 +106,8 @@ std::vector<ir::Type> infer_pack(const InferInput& in) {
   const ir::Type& weight = in.operand(0);
   USER_CHECK(weight.rank() == 4 && weight.dtype == ir::DType::f32, "[pack_convolution] weight ",
              weight.text(), ", expected f32[outputs, inputs, height, width]. Cast or reshape it.");
-  const int64_t groups = in.attrs().get_int("groups"), pixels = weight.sizes[2] * weight.sizes[3];
+  const int64_t groups = in.attrs().get_int(ir::attr::groups),
+                pixels = weight.sizes[2] * weight.sizes[3];
   const int64_t outputs = weight.sizes[0] / groups, inputs = weight.sizes[1];
   const bool is_depthwise = outputs == 1 && inputs == 1;
   const int64_t room = is_depthwise ? rounded(groups) * pixels
@@ -132,19 +135,19 @@ void check_unpacked(const InferInput& in, const ir::Type& weight) {
 std::vector<ir::Type> infer_packed(const InferInput& in) {
   const ir::Type input = channels_first(in.operand(0));
   ir::Attrs attrs = in.attrs();
-  attrs.set("transposed", false);
-  attrs.set("output_padding", ir::AttrList{0});
+  attrs.set(ir::attr::transposed, false);
+  attrs.set(ir::attr::output_padding, ir::AttrList{0});
   ir::Op plain;
   plain.name = in.op.name;
   plain.attrs = std::move(attrs);
-  const ir::Type weight{input.dtype, in.attrs().get_ints("weight_size"), {}};
+  const ir::Type weight{input.dtype, in.attrs().get_ints(ir::attr::weight_size), {}};
   ir::Type out = channels_last({input.dtype, output_sizes({plain}, input, weight), {}});
   out.strides.clear();
   check_unpacked(in, weight);
   if (in.has(3)) {
     USER_CHECK(in.operand(3).sizes == out.sizes, "[packed_convolution] residual ",
                in.operand(3).text(), ", expected ", out.text(), ". Give an image of these sizes.");
-    const std::string& activation = in.attrs().get_string("activation");
+    const std::string& activation = in.attrs().get_string(ir::attr::activation);
     USER_CHECK(activation == "none" || activation == "relu",
                "[packed_convolution] activation is \"", activation,
                "\" with a residual, expected none or relu. Compute it apart.");
@@ -155,7 +158,7 @@ std::vector<ir::Type> infer_packed(const InferInput& in) {
 // Each weight of an output channel meets each output once, or each input where it is transposed.
 double product_flops(const WorkInput& in, const ir::Type& input, const ir::Type& weight,
                      const ir::Type& out) {
-  const ir::Type& met = in.attrs().get_bool("transposed") ? input : out;
+  const ir::Type& met = in.attrs().get_bool(ir::attr::transposed) ? input : out;
   if (weight.sizes[0] == 0) return 0;
   return 2 * numel(met) * numel(weight) / static_cast<double>(weight.sizes[0]);
 }
@@ -166,21 +169,21 @@ double forward_flops(const WorkInput& in) {
 
 // The gradients of the input and of the weight take as much each as the convolution.
 double backward_flops(const WorkInput& in) {
-  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  const std::vector<bool> mask = in.attrs().get_bools(ir::attr::output_mask);
   const double each = product_flops(in, in.operand(1), in.operand(2), in.operand(0));
   return (mask[0] ? each : 0) + (mask[1] ? each : 0);
 }
 
 // The weight is read for the gradient of the input, and the other way round.
 double backward_bytes(const WorkInput& in) {
-  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  const std::vector<bool> mask = in.attrs().get_bools(ir::attr::output_mask);
   return operand_bytes(in, 0) + (mask[1] ? operand_bytes(in, 1) : 0) +
          (mask[0] ? operand_bytes(in, 2) : 0) + results_bytes(in);
 }
 
 // Weights that are packed are padded: `weight_size` tells how many there are.
 double packed_flops(const WorkInput& in) {
-  const ir::Dims weight = in.attrs().get_ints("weight_size");
+  const ir::Dims weight = in.attrs().get_ints(ir::attr::weight_size);
   if (weight[0] == 0) return 0;
   return 2 * numel(in.result()) * static_cast<double>(ir::product(weight) / weight[0]);
 }

@@ -110,7 +110,7 @@ CustomCall::CustomCall(const ir::Op& op) : op_(custom_op_of(op)) {
              count, ". Give it that many.");
   for (const ir::Value* operand : op.operands) inputs_.push_back(tensor_of(operand->type, sizes_));
   for (const auto& result : op.results) outputs_.push_back(tensor_of(result->type, sizes_));
-  const ir::Attr* settings = op.attrs.find("settings");
+  const ir::Attr* settings = op.attrs.find(ir::attr::settings);
   const ir::AttrList given =
       settings == nullptr ? ir::AttrList() : std::get<ir::AttrList>(settings->value);
   check_names(given);

@@ -133,9 +133,9 @@ const CustomOp* find_custom_op(std::string_view domain, std::string_view name, i
 }
 
 const CustomOp& custom_op_of(const ir::Op& op) {
-  const std::string& domain = op.attrs.get_string("domain");
-  const std::string& name = op.attrs.get_string("op");
-  const int64_t version = op.attrs.get_int("version");
+  const std::string& domain = op.attrs.get_string(ir::attr::domain);
+  const std::string& name = op.attrs.get_string(ir::attr::op);
+  const int64_t version = op.attrs.get_int(ir::attr::version);
   const CustomOp* found = find_custom_op(domain, name, version);
   if (found == nullptr) {
     throw UserError(concat("[custom_op] no library that is loaded has the op ", domain, "::", name,

@@ -59,16 +59,16 @@ std::vector<ir::Type> tests(const InferInput& in) {
 }
 
 std::vector<ir::Type> infer_div(const InferInput& in) {
-  const ir::Attr* rounding = in.attrs().find("rounding_mode");
+  const ir::Attr* rounding = in.attrs().find(ir::attr::rounding_mode);
   if (rounding->is_none()) return keeps<Kind::real>(in);
-  const std::string& mode = in.attrs().get_string("rounding_mode");
+  const std::string& mode = in.attrs().get_string(ir::attr::rounding_mode);
   USER_CHECK(mode == "floor" || mode == "trunc", "[div] rounding_mode is \"", mode,
              "\". Use \"floor\", \"trunc\" or none.");
   return keeps<Kind::number>(in);
 }
 
 std::vector<ir::Type> infer_gelu(const InferInput& in) {
-  const std::string& how = in.attrs().get_string("approximate");
+  const std::string& how = in.attrs().get_string(ir::attr::approximate);
   USER_CHECK(how == "none" || how == "tanh", "[", in.op.name, "] approximate is \"", how,
              "\". Use \"none\" or \"tanh\".");
   return keeps<Kind::real>(in);
@@ -100,29 +100,30 @@ std::vector<ir::Type> infer_masked_fill(const InferInput& in) {
 }
 
 std::vector<ir::Type> infer_cast(const InferInput& in) {
-  return {{in.attrs().get_dtype("dtype"), in.operand(0).sizes, {}}};
+  return {{in.attrs().get_dtype(ir::attr::dtype), in.operand(0).sizes, {}}};
 }
 
 std::vector<ir::Type> infer_full(const InferInput& in) {
-  const ir::Dims sizes = in.attrs().get_ints("size");
+  const ir::Dims sizes = in.attrs().get_ints(ir::attr::size);
   for (int64_t size : sizes) {
     USER_CHECK(size >= 0, "[", in.op.name, "] size ", ir::Attr(sizes).text(), " holds ", size,
                ". Sizes are 0 or more.");
   }
-  const ir::Attr& value = *in.attrs().find("fill_value");
+  const ir::Attr& value = *in.attrs().find(ir::attr::fill_value);
   USER_CHECK(std::holds_alternative<double>(value.value) ||
                  std::holds_alternative<int64_t>(value.value) ||
                  std::holds_alternative<bool>(value.value),
              "[full] fill_value is ", value.text(), ". Give a number or a bool.");
-  return {{in.attrs().get_dtype("dtype"), sizes, {}}};
+  return {{in.attrs().get_dtype(ir::attr::dtype), sizes, {}}};
 }
 
 std::vector<ir::Type> infer_arange(const InferInput& in) {
-  const double start = in.attrs().get_float("start"), end = in.attrs().get_float("end");
-  const double step = in.attrs().get_float("step");
+  const double start = in.attrs().get_float(ir::attr::start),
+               end = in.attrs().get_float(ir::attr::end);
+  const double step = in.attrs().get_float(ir::attr::step);
   USER_CHECK(step != 0.0 && (end - start) / step >= 0.0, "[arange] from ", start, " to ", end,
              " by steps of ", step, " never arrives. Change the sign of step.");
-  return {{in.attrs().get_dtype("dtype"),
+  return {{in.attrs().get_dtype(ir::attr::dtype),
            {static_cast<int64_t>(std::ceil((end - start) / step))}, {}}};
 }
 

@@ -29,13 +29,13 @@ std::vector<Type> infer_embedding_backward(const InferInput& in) {
   USER_CHECK(grad.sizes == expected, "[embedding_backward] grad_output is ", grad.text(),
              ", the indices are ", indices.text(),
              ". Give a gradient with the sizes of the indices and one more dimension.");
-  const int64_t entries = in.attrs().get_int("num_weights");
+  const int64_t entries = in.attrs().get_int(ir::attr::num_weights);
   USER_CHECK(entries >= 0, "[embedding_backward] num_weights is ", entries,
              ", it must not be negative. Give the number of rows of the weight.");
   const Type out{grad.dtype, {entries, expected.back()}, {}};
   expect_sizes(in, 2, out.sizes);
   expect_dtype(in, 2, out.dtype);
-  USER_CHECK(!in.has(2) || !in.attrs().get_bool("scale_grad_by_freq"),
+  USER_CHECK(!in.has(2) || !in.attrs().get_bool(ir::attr::scale_grad_by_freq),
              "[embedding_backward] sum is given and scale_grad_by_freq true, but what is added to "
              "cannot be divided. Leave one of them out.");
   return {out};
@@ -45,7 +45,7 @@ std::vector<Type> infer_embedding_backward(const InferInput& in) {
 Dims check_bags(const InferInput& in, size_t first) {
   const Type& weight = in.operand(first);
   const Type& indices = in.operand(first + 1);
-  const std::string& mode = in.attrs().get_string("mode");
+  const std::string& mode = in.attrs().get_string(ir::attr::mode);
   USER_CHECK(weight.rank() == 2, "[", in.op.name, "] the weight is ", weight.text(),
              ", a matrix [entries, width] is needed. Reshape it.");
   check_index(in, first + 1);
@@ -62,7 +62,7 @@ Dims check_bags(const InferInput& in, size_t first) {
   if (!has_offsets) return {indices.sizes[0], weight.sizes[1]};
   check_index(in, first + 2);
   const Type& offsets = in.operand(first + 2);
-  const int64_t last = in.attrs().get_bool("include_last_offset") ? 1 : 0;
+  const int64_t last = in.attrs().get_bool(ir::attr::include_last_offset) ? 1 : 0;
   USER_CHECK(offsets.rank() == 1 && offsets.sizes[0] >= last, "[", in.op.name, "] the offsets are ",
              offsets.text(), ", a vector of ", last, " or more is needed. Flatten them.");
   return {offsets.sizes[0] - last, weight.sizes[1]};
@@ -113,7 +113,7 @@ double bag_backward_flops(const WorkInput& in) { return listed<1>(in) * (in.has(
 
 // The table is read to find largest entries, and for the gradients of the weights of samples.
 double bag_backward_bytes(const WorkInput& in) {
-  const bool reads_table = in.has(4) || in.attrs().get_string("mode") == "max";
+  const bool reads_table = in.has(4) || in.attrs().get_string(ir::attr::mode) == "max";
   return (reads_table ? listed_bytes<1>(in) : 0) + operands_bytes(in, 0, 1) + results_bytes(in);
 }
 

@@ -60,8 +60,8 @@ double sum_of_entries(const WorkInput& in) {
 // A result is written block by block, so it may take an operand that no later entry reads.
 std::vector<int> places_for(const ir::Op& op, size_t result) {
   const auto count = static_cast<int64_t>(op.operands.size());
-  const AttrList& body = list_of(*op.attrs.find("body"), "body");
-  const int64_t made = op.attrs.get_ints("out").at(result) - count;
+  const AttrList& body = list_of(*op.attrs.find(ir::attr::body), "body");
+  const int64_t made = op.attrs.get_ints(ir::attr::out).at(result) - count;
   std::vector<bool> is_read_later(op.operands.size(), false);
   for (size_t i = static_cast<size_t>(made) + 1; i < body.size(); ++i) {
     for (const int64_t operand : Entry(body[i]).operands) {
@@ -91,7 +91,7 @@ bool is_elementwise(const ir::Op& op) {
 
 std::string fused_name(const ir::Op& fused) {
   std::string name;
-  for (const Attr& entry : list_of(*fused.attrs.find("body"), "body")) {
+  for (const Attr& entry : list_of(*fused.attrs.find(ir::attr::body), "body")) {
     name += concat(name.empty() ? "fused(" : " ", Entry(entry).name);
   }
   return name + ')';
@@ -101,7 +101,7 @@ ir::AttrList body_entry(const ir::Op& op, const std::vector<int64_t>& operands) 
   AttrList entry = {op.name.str()};
   for (const int64_t operand : operands) entry.emplace_back(operand);
   for (const auto& [name, value] : op.attrs) {
-    if (is_annotation(name) || (MUTANT(region_forgets_alpha) && name == "alpha")) continue;
+    if (is_annotation(name) || (MUTANT(region_forgets_alpha) && name == ir::attr::alpha)) continue;
     entry.emplace_back(name);
     entry.push_back(value);
   }
@@ -113,7 +113,7 @@ ir::Graph body_graph(const ir::Op& fused) {
   std::vector<ir::Value*> values;
   for (size_t i = 0; i < fused.operands.size(); ++i) {
     ir::Attrs attrs;
-    attrs.set("index", static_cast<int64_t>(i));
+    attrs.set(ir::attr::index, static_cast<int64_t>(i));
     values.push_back(graph.append(ir::op::input, {}, attrs, {fused.operands[i]->type})->result());
   }
   const auto value = [&](int64_t number) {
@@ -122,7 +122,7 @@ ir::Graph body_graph(const ir::Op& fused) {
                count, " are made before it. Use one of them.");
     return values[static_cast<size_t>(number)];
   };
-  const AttrList& body = list_of(*fused.attrs.find("body"), "body");
+  const AttrList& body = list_of(*fused.attrs.find(ir::attr::body), "body");
   USER_CHECK(!body.empty(), "[fused] body is empty, it must hold an op. Write one.");
   for (const Attr& attr : body) {
     Entry entry(attr);
@@ -139,7 +139,7 @@ ir::Graph body_graph(const ir::Op& fused) {
                ". Make them equal.");
     values.push_back(op->result());
   }
-  for (const int64_t number : fused.attrs.get_ints("out")) {
+  for (const int64_t number : fused.attrs.get_ints(ir::attr::out)) {
     ir::Value* output = value(number);
     const auto same = std::find(graph.outputs.begin(), graph.outputs.end(), output);
     USER_CHECK(same == graph.outputs.end(), "[fused] out holds ", number,

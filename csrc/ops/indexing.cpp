@@ -84,7 +84,7 @@ Types infer_index_add(const InferInput& in) {
 Types infer_bincount(const InferInput& in) {
   check_index(in, 0);
   const Type& x = in.operand(0);
-  const int64_t length = in.attrs().get_int("minlength");
+  const int64_t length = in.attrs().get_int(ir::attr::minlength);
   USER_CHECK(x.rank() == 1 && length > 0, "[bincount] self is ", x.text(), ", minlength is ",
              length, ". Count the numbers of a vector, with a minlength of at least 1.");
   if (!in.has(1)) return {{index_dtype(in, x.numel()), {length}, {}}};  // no count is larger
@@ -120,8 +120,8 @@ Types infer_index_put(const InferInput& in) {
 
 // How many entries of a dimension a dynamic slice takes, of those that `size` covers.
 int64_t dynamic_count(const InferInput& in, const Type& x) {
-  const int64_t dim = single_dim(in, x), size = in.attrs().get_int("size");
-  const int64_t step = in.attrs().get_int("step");
+  const int64_t dim = single_dim(in, x), size = in.attrs().get_int(ir::attr::size);
+  const int64_t step = in.attrs().get_int(ir::attr::step);
   const size_t start = in.count() - 1;
   check_index(in, start);
   USER_CHECK(in.operand(start).numel() == 1, "[", in.op.name, "] start is ",
@@ -172,11 +172,11 @@ double put_entries(const WorkInput& in) {
 }
 
 double index_put_flops(const WorkInput& in) {
-  return in.attrs().get_bool("accumulate") ? if_float(in, put_entries(in)) : 0;
+  return in.attrs().get_bool(ir::attr::accumulate) ? if_float(in, put_entries(in)) : 0;
 }
 
 double index_put_bytes(const WorkInput& in) {
-  return update_bytes(in, 1, put_entries(in), in.attrs().get_bool("accumulate"));
+  return update_bytes(in, 1, put_entries(in), in.attrs().get_bool(ir::attr::accumulate));
 }
 
 const AttrDef dim_attr = {"dim", 0, true};
@@ -327,7 +327,7 @@ DType index_dtype(const InferInput& in, int64_t entries) {
   USER_CHECK(entries <= most, "[", in.op.name, "] positions in ", in.operand(0).text(),
              " go up to ", entries - 1, ", they are counted up to ", most - 1,
              ". Cut the tensor into parts.");
-  const DType dtype = in.attrs().get_dtype("index_dtype");
+  const DType dtype = in.attrs().get_dtype(ir::attr::index_dtype);
   USER_CHECK(dtype == DType::i32 || dtype == DType::i64, "[", in.op.name, "] index_dtype is ",
              name_of(dtype), ", positions are i32 or i64. Use one of these.");
   return dtype;
@@ -340,7 +340,7 @@ void check_index(const InferInput& in, size_t i) {
 }
 
 ScatterReduce scatter_reduce_of(const InferInput& in) {
-  const std::string& name = in.attrs().get_string("reduce");
+  const std::string& name = in.attrs().get_string(ir::attr::reduce);
   const std::pair<const char*, ScatterReduce> all[] = {{"sum", ScatterReduce::sum},
                                                        {"prod", ScatterReduce::prod},
                                                        {"mean", ScatterReduce::mean},

@@ -33,7 +33,7 @@ ir::Type with_channels(const ir::Type& type, bool last) {
 const AttrDef layout_attr = lowered_attr("layout", first_name);
 
 bool is_channels_last(const ir::Op& op) {
-  const ir::Attr* layout = op.attrs.find("layout");
+  const ir::Attr* layout = op.attrs.find(ir::attr::layout);
   if (layout == nullptr || *layout == ir::Attr(first_name)) return false;
   USER_CHECK(*layout == ir::Attr(last_name), "[", op.name, "] layout is ", layout->text(),
              ", expected \"", first_name, "\" or \"", last_name, "\". Use one of the two.");
@@ -46,7 +46,7 @@ ir::Type channels_last(const ir::Type& type) { return with_channels(type, true);
 bool lies_channels_last(const ir::Type& type) { return channels_last(type).is_contiguous(); }
 
 ChannelsFirst::ChannelsFirst(const ir::Op& op) : op_(ir::copy_apart(op)) {
-  op_.attrs.set("layout", first_name);
+  op_.attrs.set(ir::attr::layout, first_name);
   for (ir::Value*& operand : op_.operands) {
     if (operand == nullptr) continue;
     operands_.push_back(std::make_unique<ir::Value>(*operand));

@@ -221,7 +221,7 @@ Dims check_ctc(const InferInput& in, size_t first) {
     expect_dtype(in, i, targets.dtype);
     if (i > first + 1) expect_sizes(in, i, {probs.sizes[1]});
   }
-  const int64_t blank = in.attrs().get_int("blank");
+  const int64_t blank = in.attrs().get_int(ir::attr::blank);
   USER_CHECK(blank >= 0 && blank < probs.sizes[2], "[", in.op.name, "] blank is ", blank, " of ",
              probs.sizes[2], " classes. Use the number of a class.");
   return {probs.sizes[1], probs.sizes[0], 2 * targets.sizes[1] + 1};
@@ -286,8 +286,9 @@ Types infer_beam_search(const InferInput& in) {
   USER_CHECK(probs.rank() == 3 && lengths.sizes == Dims{probs.sizes[1]},
              "[ctc_beam_search_decoder] probs are ", probs.text(), ", lengths are ",
              lengths.text(), ". Give [time, batch, classes] and [batch].");
-  const int64_t blank = in.attrs().get_int("blank"), width = in.attrs().get_int("beam_width");
-  const int64_t top = in.attrs().get_int("top_paths");
+  const int64_t blank = in.attrs().get_int(ir::attr::blank),
+                width = in.attrs().get_int(ir::attr::beam_width);
+  const int64_t top = in.attrs().get_int(ir::attr::top_paths);
   USER_CHECK(blank >= 0 && blank < probs.sizes[2], "[ctc_beam_search_decoder] blank is ", blank,
              " of ", probs.sizes[2], " classes. Use the number of a class.");
   USER_CHECK(top >= 1 && top <= width, "[ctc_beam_search_decoder] top_paths is ", top,
@@ -300,7 +301,7 @@ Types infer_beam_search(const InferInput& in) {
 
 // Each of `beam_width` prefixes is extended by each class at each step.
 double beam_search_flops(const WorkInput& in) {
-  return numel(in.operand(0)) * static_cast<double>(in.attrs().get_int("beam_width"));
+  return numel(in.operand(0)) * static_cast<double>(in.attrs().get_int(ir::attr::beam_width));
 }
 
 const OpDef beam_search = {
@@ -319,7 +320,7 @@ const OpDef beam_search = {
 }  // namespace
 
 Reduction reduction_of(const InferInput& in) {
-  const int64_t reduction = in.attrs().get_int("reduction");
+  const int64_t reduction = in.attrs().get_int(ir::attr::reduction);
   USER_CHECK(reduction >= 0 && reduction <= 2, "[", in.op.name, "] reduction is ", reduction,
              ". Use 0 (none), 1 (mean) or 2 (sum).");
   return static_cast<Reduction>(reduction);

@@ -10,7 +10,7 @@ namespace {
 
 // Sizes of the dimensions that are normalized: the last ones.
 Dims normalized_sizes(const InferInput& in, const Type& x) {
-  const Dims shape = in.attrs().get_ints("normalized_shape");
+  const Dims shape = in.attrs().get_ints(ir::attr::normalized_shape);
   const auto n = static_cast<int64_t>(shape.size());
   const bool fits = n > 0 && n <= x.rank() && Dims(x.sizes.end() - n, x.sizes.end()) == shape;
   USER_CHECK(fits, "[", in.op.name, "] input is ", x.text(), ", its last sizes are not ",
@@ -36,7 +36,7 @@ Types infer_layer_norm(const InferInput& in) {
 
 // Result types of a backward op: those not in `output_mask` have no elements.
 Types masked(const InferInput& in, const Type& x, const Type& parameter) {
-  const std::vector<bool> mask = in.attrs().get_bools("output_mask");
+  const std::vector<bool> mask = in.attrs().get_bools(ir::attr::output_mask);
   USER_CHECK(mask.size() == 3, "[", in.op.name, "] output_mask has ", mask.size(),
              " entries, 3 are needed: input, weight, bias. Give three.");
   Types out = {{x.dtype, x.sizes}, parameter, parameter};
@@ -65,8 +65,9 @@ struct GroupSizes {
 };
 
 GroupSizes group_sizes(const InferInput& in, const Type& x) {
-  const int64_t n = in.attrs().get_int("N"), c = in.attrs().get_int("C");
-  const int64_t pixels = in.attrs().get_int("HxW"), group = in.attrs().get_int("group");
+  const int64_t n = in.attrs().get_int(ir::attr::N), c = in.attrs().get_int(ir::attr::C);
+  const int64_t pixels = in.attrs().get_int(ir::attr::HxW),
+                group = in.attrs().get_int(ir::attr::group);
   const bool fits = x.rank() >= 2 && x.sizes[0] == n && x.sizes[1] == c &&
                     x.numel() == n * c * pixels;
   USER_CHECK(fits, "[", in.op.name, "] input is ", x.text(), ", the attributes say N=", n, ", C=",
@@ -140,7 +141,7 @@ Types infer_batch_norm_backward(const InferInput& in) {
   const Type& x = in.operand(1);
   const Type parameter = parameter_type(in, 2, x, channels);
   Types out = {{x.dtype, x.sizes}, parameter, parameter};
-  if (in.attrs().get_bool("grad_residual")) out.push_back({x.dtype, x.sizes});
+  if (in.attrs().get_bool(ir::attr::grad_residual)) out.push_back({x.dtype, x.sizes});
   return out;
 }
 
@@ -152,7 +153,7 @@ double apply_each(const WorkInput& in) { return 2 + in.has(1) + in.has(2); }
 double forward_flops(const WorkInput& in) { return numel(in.operand(0)) * (4 + apply_each(in)); }
 
 // Behind batch norm: plus the residual, and relu.
-double after_each(const WorkInput& in) { return in.has(5) + in.attrs().get_bool("relu"); }
+double after_each(const WorkInput& in) { return in.has(5) + in.attrs().get_bool(ir::attr::relu); }
 
 double batch_norm_flops(const WorkInput& in) {
   return forward_flops(in) + numel(in.operand(0)) * after_each(in);
@@ -172,13 +173,14 @@ double backward_each(const std::vector<bool>& mask, bool has_weight) {
 }
 
 double backward_flops(const WorkInput& in) {
-  return numel(in.operand(1)) * backward_each(in.attrs().get_bools("output_mask"), in.has(4));
+  return numel(in.operand(1)) *
+         backward_each(in.attrs().get_bools(ir::attr::output_mask), in.has(4));
 }
 
 // With running statistics the gradient of the input is two products. Where relu was, a selection is
 // none.
 double batch_norm_backward_flops(const WorkInput& in) {
-  const bool training = in.attrs().get_bool("training");
+  const bool training = in.attrs().get_bool(ir::attr::training);
   const double each = backward_each({training, true, true}, in.has(2));
   return numel(in.operand(1)) * (each + (training ? 0 : 1 + in.has(2)));
 }

@@ -142,7 +142,7 @@ void check_size(ir::OpName op, const ir::Type& type);
 std::string place_text(const ir::Place& place);
 
 // The attribute as written, or the row's default; `none` when the row has no such attribute.
-ir::Attr attr_of(const ir::Op& op, std::string_view name);
+ir::Attr attr_of(const ir::Op& op, ir::AttrName name);
 // Attributes in their shortest form: those equal to the row's default left out, ints made floats
 // where the default is a float. Equal ops then print equal bytes.
 ir::Attrs shortest_attrs(const OpDef& row, const ir::Attrs& attrs);

@@ -114,16 +114,16 @@ std::vector<int> inplace_candidates(const ir::Op& op, size_t result) {
 bool is_foreign(const ir::Op& op) {
   if (op.name == ir::op::custom) return true;
   if (op.name != ir::op::aten) return false;
-  const std::string& overload = op.attrs.get_string("overload");
+  const std::string& overload = op.attrs.get_string(ir::attr::overload);
   return !overload.starts_with("aten::") && !overload.starts_with("prims::");
 }
 
 std::string report_name(const ir::Op& op) {
   if (op.name == ir::op::fused) return fused_name(op);
   if (op.name == ir::op::custom) {
-    return concat(op.attrs.get_string("domain"), "::", op.attrs.get_string("op"));
+    return concat(op.attrs.get_string(ir::attr::domain), "::", op.attrs.get_string(ir::attr::op));
   }
-  return op.name == ir::op::aten ? op.attrs.get_string("overload") : op.name.str();
+  return op.name == ir::op::aten ? op.attrs.get_string(ir::attr::overload) : op.name.str();
 }
 
 bool is_move(const ir::Op& op) {
@@ -198,7 +198,7 @@ const OpDef& op_def(ir::OpName name) {
   return *row;
 }
 
-ir::Attr attr_of(const ir::Op& op, std::string_view name) {
+ir::Attr attr_of(const ir::Op& op, ir::AttrName name) {
   if (const ir::Attr* written = op.attrs.find(name)) return *written;
   if (const OpDef* row = find_op(op.name)) {
     for (const AttrDef& attr : row->attrs) {

@@ -64,7 +64,7 @@ std::vector<Type> infer_adam(const InferInput& in) {
   expect_hyper(in, 6, 5);
   expect_factor(in, 7);
   std::vector<Type> types = {in.operand(0), in.operand(2), in.operand(3)};
-  USER_CHECK(in.has(4) == in.attrs().get_bool("amsgrad", false),
+  USER_CHECK(in.has(4) == in.attrs().get_bool(ir::attr::amsgrad, false),
              "[adam_update] max_exp_avg_sq must be given exactly with amsgrad=true.");
   if (in.has(4)) {
     expect_like_first(in, 4);
@@ -79,7 +79,7 @@ double accumulate_flops(const WorkInput& in) { return numel(in.operand(0)) * (2 
 // Each element: weight decay and the step, two each; momentum three, by Nesterov two more; and
 // times `grad_scale`. What `hyper` holds is not known here: a factor of 0 counts like any other.
 double sgd_flops(const WorkInput& in) {
-  const double momentum = in.has(2) ? 3 + 2 * in.attrs().get_bool("nesterov") : 0;
+  const double momentum = in.has(2) ? 3 + 2 * in.attrs().get_bool(ir::attr::nesterov) : 0;
   return numel(in.operand(0)) * (4 + momentum + in.has(5));
 }
 

@@ -72,7 +72,7 @@ double fps_flops(const WorkInput& in) {
 }  // namespace
 
 Examples examples_of(const InferInput& in) {
-  Examples examples{ints_of(in.attrs(), "ptr"), ints_of(in.attrs(), "counts")};
+  Examples examples{ints_of(in.attrs(), ir::attr::ptr), ints_of(in.attrs(), ir::attr::counts)};
   const ir::Dims& ptr = examples.ptr;
   bool fits = ptr.size() == examples.counts.size() + 1 && ptr.front() == 0 &&
               ptr.back() == in.operand(0).sizes[0];

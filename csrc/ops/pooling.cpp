@@ -35,7 +35,7 @@ void finish_axis(const InferInput& in, const char* name, WindowAxis& axis) {
   USER_CHECK(axis.padding >= 0 && axis.padding <= reach / 2, "[", in.op.name, "] the padding ",
              axis.padding, " of the ", name, " must be 0 to ", reach / 2,
              ", half the window. Pad less.");
-  const bool ceil = in.attrs().get_bool("ceil_mode", false);
+  const bool ceil = in.attrs().get_bool(ir::attr::ceil_mode, false);
   const int64_t room = axis.size + 2 * axis.padding - reach + (ceil ? axis.stride - 1 : 0);
   axis.out = room < 0 ? 0 : room / axis.stride + 1;
   // No window starts in the padding behind the image.
@@ -49,8 +49,10 @@ Types infer_max_pool(const InferInput& in) {
   const Pooling pool = pooling(in, x);
   const Dims sizes = image_sizes(x, pool.h.out, pool.w.out);
   const DType positions = index_dtype(in, pool.h.size * pool.w.size);
-  if (!in.attrs().get_bool("keep", true)) return {{x.dtype, sizes, {}}, {positions, {0}, {}}};
-  if (!in.attrs().get_bool("in_window", false)) {
+  if (!in.attrs().get_bool(ir::attr::keep, true)) {
+    return {{x.dtype, sizes, {}}, {positions, {0}, {}}};
+  }
+  if (!in.attrs().get_bool(ir::attr::in_window, false)) {
     return {{x.dtype, sizes, {}}, {positions, sizes, {}}};
   }
   const int64_t entries = pool.h.kernel * pool.w.kernel;
@@ -62,7 +64,7 @@ Types infer_max_pool(const InferInput& in) {
 Types infer_avg_pool(const InferInput& in) {
   const Type& x = in.operand(0);
   const Pooling pool = pooling(in, x);
-  USER_CHECK(in.attrs().maybe_int("divisor_override").value_or(1) != 0,
+  USER_CHECK(in.attrs().maybe_int(ir::attr::divisor_override).value_or(1) != 0,
              "[avg_pool2d] divisor_override is 0. Use another number or none.");
   return {{x.dtype, image_sizes(x, pool.h.out, pool.w.out), {}}};
 }
@@ -85,14 +87,14 @@ Types infer_avg_pool_backward(const InferInput& in) {
 }
 
 Types infer_max_pool_backward(const InferInput& in) {
-  const bool has_size = !ints_of(in.attrs(), "image_size").empty();
+  const bool has_size = !ints_of(in.attrs(), ir::attr::image_size).empty();
   USER_CHECK(has_size != in.has(1), "[max_pool2d_backward] ",
              has_size ? "both the image and image_size are" : "neither the image nor image_size is",
              " given. Give one of them.");
   const Type x = pooled_image(in);
   const Type gradient = infer_pool_gradient(in, x);
   check_sizes(in, 2, "indices", in.operand(0).sizes);
-  if (in.attrs().get_bool("in_window", false)) {
+  if (in.attrs().get_bool(ir::attr::in_window, false)) {
     USER_CHECK(in.operand(2).dtype == DType::u8, "[max_pool2d_backward] indices are ",
                in.operand(2).text(), ", in_window says bytes. Give those of max_pool2d.");
   } else {
@@ -103,7 +105,7 @@ Types infer_max_pool_backward(const InferInput& in) {
 
 // The attribute output_size, each at least 1.
 std::pair<int64_t, int64_t> output_size(const InferInput& in) {
-  const auto [h, w] = pair_of(in, "output_size", 0);
+  const auto [h, w] = pair_of(in, ir::attr::output_size, 0);
   USER_CHECK(h >= 1 && w >= 1, "[", in.op.name, "] output_size is [", h, ", ", w,
              "], both must be at least 1. Give [height, width].");
   return {h, w};
@@ -151,7 +153,7 @@ Types infer_adaptive_max_backward(const InferInput& in) {
 
 Types infer_resized_backward(const InferInput& in) {
   const Type& grad = in.operand(0);
-  const Type x{grad.dtype, ints_of(in.attrs(), "input_size"), {}};
+  const Type x{grad.dtype, ints_of(in.attrs(), ir::attr::input_size), {}};
   check_image(in, x);
   check_not_empty(in, x);
   const auto [h, w] = output_size(in);
@@ -331,7 +333,7 @@ std::vector<OpDef> upsample_ops() {
 
 }  // namespace
 
-std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent) {
+std::pair<int64_t, int64_t> pair_of(const InferInput& in, ir::AttrName name, int64_t absent) {
   const Dims numbers = ints_of(in.attrs(), name);
   USER_CHECK(numbers.size() <= 2, "[", in.op.name, "] ", name, " is ", ir::Attr(numbers).text(),
              ", one or two numbers are needed. Give [height, width].");
@@ -345,14 +347,14 @@ Pooling pooling(const InferInput& in, const Type& x) {
   for (int64_t d = 0; d < x.rank() - 2; ++d) pool.planes *= x.sizes[d];
   pool.h.size = x.sizes[x.rank() - 2];
   pool.w.size = x.sizes[x.rank() - 1];
-  std::tie(pool.h.kernel, pool.w.kernel) = pair_of(in, "kernel_size", 1);
+  std::tie(pool.h.kernel, pool.w.kernel) = pair_of(in, ir::attr::kernel_size, 1);
   pool.h.stride = pool.h.kernel;
   pool.w.stride = pool.w.kernel;
-  if (!ints_of(in.attrs(), "stride").empty()) {
-    std::tie(pool.h.stride, pool.w.stride) = pair_of(in, "stride", 1);
+  if (!ints_of(in.attrs(), ir::attr::stride).empty()) {
+    std::tie(pool.h.stride, pool.w.stride) = pair_of(in, ir::attr::stride, 1);
   }
-  std::tie(pool.h.padding, pool.w.padding) = pair_of(in, "padding", 0);
-  std::tie(pool.h.dilation, pool.w.dilation) = pair_of(in, "dilation", 1);
+  std::tie(pool.h.padding, pool.w.padding) = pair_of(in, ir::attr::padding, 0);
+  std::tie(pool.h.dilation, pool.w.dilation) = pair_of(in, ir::attr::dilation, 1);
   finish_axis(in, "height", pool.h);
   finish_axis(in, "width", pool.w);
   return pool;
@@ -360,7 +362,7 @@ Pooling pooling(const InferInput& in, const Type& x) {
 
 Type pooled_image(const InferInput& in) {
   if (in.has(1)) return in.operand(1);
-  const auto [h, w] = pair_of(in, "image_size", 0);
+  const auto [h, w] = pair_of(in, ir::attr::image_size, 0);
   const Type& grad = in.operand(0);
   check_image(in, grad);
   return {grad.dtype, image_sizes(grad, h, w), {}};

@@ -24,7 +24,7 @@ struct Pooling {
 Pooling pooling(const InferInput& in, const ir::Type& x);
 
 // Two numbers of an attribute that may be one number for both.
-std::pair<int64_t, int64_t> pair_of(const InferInput& in, std::string_view name, int64_t absent);
+std::pair<int64_t, int64_t> pair_of(const InferInput& in, ir::AttrName name, int64_t absent);
 
 // Entries of a window that a byte can distinguish.
 constexpr int64_t most_in_window = 256;

@@ -34,14 +34,14 @@ std::vector<Type> infer_fold(const InferInput& in) {
 std::vector<Type> infer_dropout(const InferInput& in) {
   check_rng(in, 1);
   check_float(in, in.operand(0).dtype);
-  const double p = in.attrs().get_float("p");
+  const double p = in.attrs().get_float(ir::attr::p);
   USER_CHECK(p >= 0.0 && p <= 1.0, "[dropout] p must be between 0 and 1, got ", p, ".");
   return {{in.operand(0).dtype, in.operand(0).sizes, {}}};
 }
 
 std::vector<Type> infer_stochastic_cast(const InferInput& in) {
   check_rng(in, 1);
-  const ir::DType to = in.attrs().get_dtype("dtype");
+  const ir::DType to = in.attrs().get_dtype(ir::attr::dtype);
   USER_CHECK(in.operand(0).dtype == ir::DType::f32 && ir::is_half(to), "[stochastic_cast] rounds ",
              "f32 to f16 or bf16, got ", ir::name_of(in.operand(0).dtype), " and ",
              ir::name_of(to), ". Use cast.");
@@ -56,25 +56,25 @@ std::vector<Type> infer_bernoulli(const InferInput& in) {
 
 std::vector<Type> infer_sized(const InferInput& in) {
   check_rng(in, 0);
-  return {{in.attrs().get_dtype("dtype"), in.attrs().get_ints("size"), {}}};
+  return {{in.attrs().get_dtype(ir::attr::dtype), in.attrs().get_ints(ir::attr::size), {}}};
 }
 
 std::vector<Type> infer_sized_float(const InferInput& in) {
-  check_float(in, in.attrs().get_dtype("dtype"));
+  check_float(in, in.attrs().get_dtype(ir::attr::dtype));
   return infer_sized(in);
 }
 
 std::vector<Type> infer_random_int(const InferInput& in) {
-  const int64_t low = in.attrs().get_int("low"), high = in.attrs().get_int("high");
+  const int64_t low = in.attrs().get_int(ir::attr::low), high = in.attrs().get_int(ir::attr::high);
   USER_CHECK(low < high, "[random_int] low must be less than high, got ", low, " and ", high, ".");
   return infer_sized(in);
 }
 
 std::vector<Type> infer_permutation(const InferInput& in) {
   check_rng(in, 0);
-  const int64_t n = in.attrs().get_int("n");
+  const int64_t n = in.attrs().get_int(ir::attr::n);
   USER_CHECK(n >= 0, "[random_permutation] n must not be negative, got ", n, ".");
-  return {{in.attrs().get_dtype("dtype"), {n}, {}}};
+  return {{in.attrs().get_dtype(ir::attr::dtype), {n}, {}}};
 }
 
 OpDef sized(std::string name, std::string doc, std::vector<AttrDef> more, Infer infer) {

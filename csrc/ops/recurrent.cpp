@@ -69,16 +69,16 @@ std::vector<ir::Type> types(ir::DType dtype, std::initializer_list<ir::Dims> sha
 }
 
 ir::Dims bias_sizes(const InferInput& in, int64_t size) {
-  return {in.attrs().get_bool("has_bias") ? size : 0};
+  return {in.attrs().get_bool(ir::attr::has_bias) ? size : 0};
 }
 
 ir::Dims reserve_sizes(const InferInput& in, const Sizes& s, int64_t width) {
-  if (!in.attrs().get_bool("keep")) return {0};
+  if (!in.attrs().get_bool(ir::attr::keep)) return {0};
   return {s.time, s.batch, width * s.hidden};
 }
 
 ir::Dims dx_sizes(const InferInput& in, const Sizes& s) {
-  if (!in.attrs().get_bool("wants_dx")) return {0};
+  if (!in.attrs().get_bool(ir::attr::wants_dx)) return {0};
   return {s.time, s.batch, s.input};
 }
 
@@ -127,7 +127,7 @@ std::vector<ir::Type> infer_gru_backward(const InferInput& in) {
 }
 
 void check_nonlinearity(const InferInput& in) {
-  const std::string& word = in.attrs().get_string("nonlinearity");
+  const std::string& word = in.attrs().get_string(ir::attr::nonlinearity);
   USER_CHECK(word == "tanh" || word == "relu", "[", in.op.name, "] nonlinearity is \"", word,
              "\". Use \"tanh\" or \"relu\".");
 }
@@ -165,7 +165,7 @@ template <size_t x, size_t states>
 double backward_flops(const WorkInput& in) {
   const ir::Dims& sizes = in.operand(x).sizes;
   const ir::Type &w_ih = in.operand(x + states + 1), &w_hh = in.operand(x + states + 2);
-  const double by_input = in.attrs().get_bool("wants_dx") ? 2 : 1;
+  const double by_input = in.attrs().get_bool(ir::attr::wants_dx) ? 2 : 1;
   return 2 * static_cast<double>(sizes[0] * sizes[1]) * (by_input * numel(w_ih) + 2 * numel(w_hh));
 }
 

@@ -11,7 +11,7 @@ namespace poptorch::ops {
 namespace {
 
 Dims reduced_sizes(const InferInput& in, const Type& x, const std::vector<bool>& reduced) {
-  const bool keep = in.attrs().get_bool("keepdim", false);
+  const bool keep = in.attrs().get_bool(ir::attr::keepdim, false);
   Dims sizes;
   for (size_t d = 0; d < x.sizes.size(); ++d) {
     if (!reduced[d]) sizes.push_back(x.sizes[d]);
@@ -23,8 +23,8 @@ Dims reduced_sizes(const InferInput& in, const Type& x, const std::vector<bool>&
 // The attribute `dtype` where it is given; else floats stay, and integers and bools become i32 (i64
 // stays).
 DType sum_dtype(const InferInput& in) {
-  const ir::Attr* attr = in.attrs().find("dtype");
-  if (attr != nullptr && !attr->is_none()) return in.attrs().get_dtype("dtype");
+  const ir::Attr* attr = in.attrs().find(ir::attr::dtype);
+  if (attr != nullptr && !attr->is_none()) return in.attrs().get_dtype(ir::attr::dtype);
   const DType dtype = in.operand(0).dtype;
   if (is_float(dtype) || dtype == DType::i64) return dtype;
   return DType::i32;
@@ -41,9 +41,9 @@ void check_float(const InferInput& in, DType dtype) {
 }
 
 Types infer_mean(const InferInput& in) {
-  const ir::Attr* attr = in.attrs().find("dtype");
+  const ir::Attr* attr = in.attrs().find(ir::attr::dtype);
   const bool given = attr != nullptr && !attr->is_none();
-  check_float(in, given ? in.attrs().get_dtype("dtype") : in.operand(0).dtype);
+  check_float(in, given ? in.attrs().get_dtype(ir::attr::dtype) : in.operand(0).dtype);
   return infer_sum(in);
 }
 
@@ -182,7 +182,7 @@ std::vector<OpDef> two_result_ops() {
 }  // namespace
 
 std::vector<bool> reduced_dims(const InferInput& in, const Type& x) {
-  const Dims dims = wrap_dims(in, ints_of(in.attrs(), "dim"), x.rank());
+  const Dims dims = wrap_dims(in, ints_of(in.attrs(), ir::attr::dim), x.rank());
   std::vector<bool> reduced(x.sizes.size(), dims.empty());
   for (int64_t dim : dims) {
     if (x.rank() > 0) reduced[dim] = true;
@@ -191,7 +191,7 @@ std::vector<bool> reduced_dims(const InferInput& in, const Type& x) {
 }
 
 int64_t single_dim(const InferInput& in, const Type& x) {
-  const auto dim = in.attrs().maybe_int("dim");
+  const auto dim = in.attrs().maybe_int(ir::attr::dim);
   return dim ? wrap_dim(in, *dim, x.rank()) : -1;
 }
 

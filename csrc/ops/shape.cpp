@@ -14,13 +14,13 @@ constexpr int64_t required_int = 0;
 
 Types infer_reshape(const InferInput& in) {
   const Type& x = in.operand(0);
-  return {{x.dtype, reshaped_sizes(in, x, ints_of(in.attrs(), "size"))}};
+  return {{x.dtype, reshaped_sizes(in, x, ints_of(in.attrs(), ir::attr::size))}};
 }
 
 // As Tensor.view(dtype): the last dimension grows or shrinks with the size of an element.
 Types infer_bitcast(const InferInput& in) {
   const Type& x = in.operand(0);
-  Type out{in.attrs().get_dtype("dtype"), x.sizes};
+  Type out{in.attrs().get_dtype(ir::attr::dtype), x.sizes};
   const int64_t from = ir::item_bytes(x.dtype), to = ir::item_bytes(out.dtype);
   if (from == to) return {out};
   USER_CHECK(x.rank() > 0 && x.sizes.back() * from % to == 0, "[bitcast] the last dimension of ",
@@ -33,7 +33,7 @@ Types infer_bitcast(const InferInput& in) {
 
 Types infer_permute(const InferInput& in) {
   const Type& x = in.operand(0);
-  const Dims dims = wrap_dims(in, ints_of(in.attrs(), "dims"), x.rank());
+  const Dims dims = wrap_dims(in, ints_of(in.attrs(), ir::attr::dims), x.rank());
   USER_CHECK(static_cast<int64_t>(dims.size()) == x.rank(), "[permute] ", dims.size(),
              " dimensions are named, ", x.text(), " has ", x.rank(),
              ". Name every dimension once.");
@@ -44,7 +44,7 @@ Types infer_permute(const InferInput& in) {
 
 Types infer_expand(const InferInput& in) {
   const Type& x = in.operand(0);
-  Dims sizes = ints_of(in.attrs(), "size");
+  Dims sizes = ints_of(in.attrs(), ir::attr::size);
   const int64_t added = static_cast<int64_t>(sizes.size()) - x.rank();
   USER_CHECK(added >= 0, "[expand] ", x.text(), " has ", x.rank(), " dimensions, the new sizes ",
              ir::Attr(sizes).text(), " only ", sizes.size(), ". Give a size for every dimension.");
@@ -84,7 +84,7 @@ Types infer_cat(const InferInput& in) {
   Type out{in.operand(0).dtype, in.operand(model).sizes};
   USER_CHECK(out.rank() > 0,
              "[cat] tensors without dimensions cannot be joined. Give them a dimension.");
-  const int64_t dim = wrap_dim(in, in.attrs().get_int("dim", 0), out.rank());
+  const int64_t dim = wrap_dim(in, in.attrs().get_int(ir::attr::dim, 0), out.rank());
   int64_t total = 0;
   for (size_t i = 0; i < in.count(); ++i) {
     check_same_dtype(in, i);
@@ -103,7 +103,7 @@ Types infer_cat(const InferInput& in) {
 
 Types infer_pad(const InferInput& in) {
   const Type& x = in.operand(0);
-  const Dims pad = ints_of(in.attrs(), "pad");
+  const Dims pad = ints_of(in.attrs(), ir::attr::pad);
   const int64_t padded = static_cast<int64_t>(pad.size()) / 2;
   USER_CHECK(pad.size() % 2 == 0 && padded <= x.rank(), "[constant_pad_nd] pad has ", pad.size(),
              " numbers, ", x.text(), " takes an even count of at most ", 2 * x.rank(),
@@ -120,14 +120,14 @@ Types infer_pad(const InferInput& in) {
 
 Types infer_flip(const InferInput& in) {
   const Type& x = in.operand(0);
-  wrap_dims(in, ints_of(in.attrs(), "dims"), x.rank());
+  wrap_dims(in, ints_of(in.attrs(), ir::attr::dims), x.rank());
   return {{x.dtype, x.sizes}};
 }
 
 Types infer_roll(const InferInput& in) {
   const Type& x = in.operand(0);
-  const Dims shifts = ints_of(in.attrs(), "shifts");
-  const Dims dims = ints_of(in.attrs(), "dims");
+  const Dims shifts = ints_of(in.attrs(), ir::attr::shifts);
+  const Dims dims = ints_of(in.attrs(), ir::attr::dims);
   USER_CHECK(shifts.size() == dims.size() || (dims.empty() && shifts.size() == 1), "[roll] ",
              shifts.size(), " shifts for ", dims.size(), " dimensions. Give one shift for each.");
   for (int64_t dim : dims) wrap_dim(in, dim, x.rank());
@@ -136,7 +136,7 @@ Types infer_roll(const InferInput& in) {
 
 Types infer_repeat(const InferInput& in) {
   const Type& x = in.operand(0);
-  Dims sizes = ints_of(in.attrs(), "repeats");
+  Dims sizes = ints_of(in.attrs(), ir::attr::repeats);
   const int64_t added = static_cast<int64_t>(sizes.size()) - x.rank();
   USER_CHECK(added >= 0, "[repeat] ", sizes.size(), " repeats for ", x.text(), ", which has ",
              x.rank(), " dimensions. Give one for each dimension.");
@@ -167,7 +167,7 @@ Types infer_window_scatter(const InferInput& in) {
 template <WindowOf window_of>
 Types infer_window_backward(const InferInput& in) {
   const Type& grad = in.operand(0);
-  const Dims sizes = ints_of(in.attrs(), "input_sizes");
+  const Dims sizes = ints_of(in.attrs(), ir::attr::input_sizes);
   const Dims window = window_of(in, sizes, ir::contiguous_strides(sizes)).sizes;
   USER_CHECK(grad.sizes == window, "[", in.op.name, "] grad_output is ", grad.text(),
              ", the sizes ", ir::Attr(window).text(), " were expected. Give a gradient of these.");

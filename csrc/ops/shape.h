@@ -9,7 +9,7 @@ namespace poptorch::ops {
 
 // The integers of an attribute: a list, one integer, or none when the attribute is absent or
 // `none`.
-ir::Dims ints_of(const ir::Attrs& attrs, std::string_view name);
+ir::Dims ints_of(const ir::Attrs& attrs, ir::AttrName name);
 
 // Like wrap_dim for each; a dimension named twice is a user error.
 ir::Dims wrap_dims(const InferInput& in, const ir::Dims& dims, int64_t rank);

@@ -7,7 +7,7 @@
 
 namespace poptorch::ops {
 
-Dims ints_of(const ir::Attrs& attrs, std::string_view name) {
+Dims ints_of(const ir::Attrs& attrs, ir::AttrName name) {
   const ir::Attr* attr = attrs.find(name);
   if (attr == nullptr || attr->is_none()) return {};
   if (const auto* one = std::get_if<int64_t>(&attr->value)) return {*one};
@@ -31,16 +31,16 @@ Window slice_window(const InferInput& in, const Dims& sizes, const Dims& strides
   USER_CHECK(rank > 0, "[", in.op.name,
              "] a tensor without dimensions cannot be sliced. "
              "Give it at least one dimension.");
-  const int64_t dim = wrap_dim(in, in.attrs().get_int("dim", 0), rank);
-  const int64_t step = in.attrs().get_int("step", 1);
+  const int64_t dim = wrap_dim(in, in.attrs().get_int(ir::attr::dim, 0), rank);
+  const int64_t step = in.attrs().get_int(ir::attr::step, 1);
   USER_CHECK(step > 0, "[", in.op.name, "] the step is ", step,
              ", it must be at least 1. Use flip for the reverse order.");
   const int64_t size = sizes[dim];
   const auto clamp = [size](int64_t v) {
     return std::clamp<int64_t>(v < 0 ? v + size : v, 0, size);
   };
-  const int64_t start = clamp(in.attrs().maybe_int("start").value_or(0));
-  const int64_t end = clamp(in.attrs().maybe_int("end").value_or(size));
+  const int64_t start = clamp(in.attrs().maybe_int(ir::attr::start).value_or(0));
+  const int64_t end = clamp(in.attrs().maybe_int(ir::attr::end).value_or(size));
   Window window{start * strides[dim], sizes, strides};
   window.sizes[dim] = end > start ? ceil_div(end - start, step) : 0;
   window.strides[dim] = strides[dim] * step;
@@ -51,11 +51,11 @@ Window diagonal_window(const InferInput& in, const Dims& sizes, const Dims& stri
   const int64_t rank = static_cast<int64_t>(sizes.size());
   USER_CHECK(rank >= 2, "[", in.op.name, "] a diagonal needs 2 dimensions, the tensor has ", rank,
              ". Give a matrix or a batch of matrices.");
-  const int64_t dim1 = wrap_dim(in, in.attrs().get_int("dim1", 0), rank);
-  const int64_t dim2 = wrap_dim(in, in.attrs().get_int("dim2", 1), rank);
+  const int64_t dim1 = wrap_dim(in, in.attrs().get_int(ir::attr::dim1, 0), rank);
+  const int64_t dim2 = wrap_dim(in, in.attrs().get_int(ir::attr::dim2, 1), rank);
   USER_CHECK(dim1 != dim2, "[", in.op.name, "] dim1 and dim2 are both ", dim1,
              ". Name two different dimensions.");
-  const int64_t offset = in.attrs().get_int("offset", 0);
+  const int64_t offset = in.attrs().get_int(ir::attr::offset, 0);
   const int64_t rows = sizes[dim1] + std::min<int64_t>(offset, 0);
   const int64_t columns = sizes[dim2] - std::max<int64_t>(offset, 0);
   Window window;

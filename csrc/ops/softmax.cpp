@@ -8,7 +8,7 @@ namespace {
 
 Types infer_softmax(const InferInput& in) {
   expect_float(in, 0);
-  wrap_dim(in, in.attrs().get_int("dim"), in.operand(0).rank());
+  wrap_dim(in, in.attrs().get_int(ir::attr::dim), in.operand(0).rank());
   return same_as_first(in);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 Types infer_topk(const InferInput& in) {
   const Type& x = in.operand(0);
-  const int64_t dim = single_dim(in, x), k = in.attrs().get_int("k");
+  const int64_t dim = single_dim(in, x), k = in.attrs().get_int(ir::attr::k);
   const int64_t size = x.rank() == 0 ? 1 : x.sizes[dim];
   USER_CHECK(k >= 0 && k <= size, "[topk] k is ", k, ", dimension ", dim, " of ", x.text(), " has ",
              size, " entries. Use a k of 0 to ", size, ".");
@@ -34,7 +34,7 @@ double sorting_flops(const WorkInput& in, double k) {
 }
 
 double topk_flops(const WorkInput& in) {
-  return sorting_flops(in, static_cast<double>(in.attrs().get_int("k")));
+  return sorting_flops(in, static_cast<double>(in.attrs().get_int(ir::attr::k)));
 }
 
 double sort_flops(const WorkInput& in) {

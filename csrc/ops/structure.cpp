@@ -11,7 +11,7 @@ std::vector<ir::Type> no_results(const InferInput&) { return {}; }
 
 // What a loop carries keeps its type from iteration to iteration.
 std::vector<ir::Type> infer_loop(const InferInput& in) {
-  if (in.attrs().get_bool("conditional", false)) {
+  if (in.attrs().get_bool(ir::attr::conditional, false)) {
     USER_CHECK(in.count() > 0 && in.operand(0).dtype == ir::DType::boolean &&
                    in.operand(0).numel() == 1,
                "[loop] is conditional, and its first carried value is no single bool.");

@@ -53,7 +53,7 @@ class Verifier : Where {
       for (const auto& op : graph->ops) {
         op_ = op.get();
         if (op->results.empty() || ops::is_alias(*op)) continue;
-        const Attr* attr = op->attrs.find("addr");
+        const Attr* attr = op->attrs.find(ir::attr::addr);
         RULE(attr != nullptr, "needs `addr`");
         const auto* list = std::get_if<AttrList>(&attr->value);
         const size_t count = list == nullptr ? 1 : list->size();
@@ -151,20 +151,20 @@ class Verifier : Where {
     const Type& whole = op_->operand(0)->type;
     const Type& part = op_->result()->type;
     RULE(whole.dtype == part.dtype, "a view keeps the dtype of its operand, ", whole.text());
-    const int64_t offset = op_->attrs.get_int("offset", 0);
+    const int64_t offset = op_->attrs.get_int(ir::attr::offset, 0);
     RULE(offset >= 0 && offset <= whole.span() - part.span(), "the view takes ", part.span(),
          " elements from element ", offset, " on, its operand has ", whole.span());
   }
 
   void check_constant() const {
     const Type& type = op_->result()->type;
-    if (op_->attrs.has("hash")) {
-      const auto stored = module_.constants.find(op_->attrs.get_string("hash"));
+    if (op_->attrs.has(ir::attr::hash)) {
+      const auto stored = module_.constants.find(op_->attrs.get_string(ir::attr::hash));
       RULE(stored != module_.constants.end(), "the module has no data of this hash");
       RULE(stored->second->type == type, "the data of this hash is ", stored->second->type.text());
       return;
     }
-    const Attr* data = op_->attrs.find("data");
+    const Attr* data = op_->attrs.find(ir::attr::data);
     const auto* items = data == nullptr ? nullptr : std::get_if<AttrList>(&data->value);
     RULE(items != nullptr, "has neither `hash` nor a list `data`");
     RULE(static_cast<int64_t>(items->size()) == type.numel(), "`data` has ", items->size(),
@@ -179,7 +179,7 @@ class Verifier : Where {
   }
 
   void check_part() const {
-    const Attr* attr = op_->attrs.find("part");
+    const Attr* attr = op_->attrs.find(ir::attr::part);
     if (attr == nullptr) return;
     const auto* name = std::get_if<std::string>(&attr->value);
     RULE(name != nullptr && part_from(*name), "has part=", attr->text(),
@@ -188,8 +188,8 @@ class Verifier : Where {
 
   // inplace=[operand per result, or -1]
   void check_inplace() const {
-    if (!op_->attrs.has("inplace")) return;
-    const Dims taken = op_->attrs.get_ints("inplace");
+    if (!op_->attrs.has(ir::attr::inplace)) return;
+    const Dims taken = op_->attrs.get_ints(ir::attr::inplace);
     RULE(taken.size() == op_->results.size(), "`inplace` has ", taken.size(), " entries for ",
          op_->results.size(), " results");
     for (size_t i = 0; i < taken.size(); ++i) {
@@ -209,7 +209,7 @@ class Verifier : Where {
     for (const auto& op : graph_->ops) {
       op_ = op.get();
       if (op->name != ir::op::state && op->name != ir::op::assign) continue;
-      const std::string& path = op->attrs.get_string("path");
+      const std::string& path = op->attrs.get_string(ir::attr::path);
       const Type& type = op->name == ir::op::state ? op->result()->type : op->operand(0)->type;
       const auto [known, is_new] = states_.emplace(path, type);
       RULE(is_new || known->second == type, "state \"", path, "\" is ", type.text(), " here and ",
@@ -234,7 +234,8 @@ class Verifier : Where {
     for (const auto& graph : module_.graphs) {
       for (const auto& op : graph->ops) {
         if (op->name != ir::op::assign) continue;
-        (graph.get() == preprocess ? preprocessed : assigned).insert(op->attrs.get_string("path"));
+        (graph.get() == preprocess ? preprocessed : assigned)
+            .insert(op->attrs.get_string(ir::attr::path));
       }
     }
     enter(*preprocess);
@@ -245,13 +246,13 @@ class Verifier : Where {
       RULE(!row.random && (!row.effects || may_have_effects) && op->name != ir::op::stream_in,
            "preprocess runs at times of its own: it may only compute and assign");
       if (op->name == ir::op::state) {
-        const std::string& path = op->attrs.get_string("path");
+        const std::string& path = op->attrs.get_string(ir::attr::path);
         RULE(!preprocessed.contains(path) && !assigned.contains(path), "state \"", path,
              "\" is read by preprocess and assigned, its new value would not be seen");
       }
-      RULE(op->name != ir::op::assign || !assigned.contains(op->attrs.get_string("path")),
+      RULE(op->name != ir::op::assign || !assigned.contains(op->attrs.get_string(ir::attr::path)),
            "state \"",
-           op->name == ir::op::assign ? op->attrs.get_string("path") : "",
+           op->name == ir::op::assign ? op->attrs.get_string(ir::attr::path) : "",
            "\" is assigned elsewhere, too");
     }
     op_ = nullptr;
@@ -264,7 +265,8 @@ class Verifier : Where {
     for (const auto& op : graph_->ops) {
       op_ = op.get();
       if (op->name != ir::op::input) continue;
-      RULE(inputs.emplace(op->attrs.get_int("index"), op_).second, "another input has this index");
+      RULE(inputs.emplace(op->attrs.get_int(ir::attr::index), op_).second,
+           "another input has this index");
     }
   }
 
@@ -294,9 +296,9 @@ class Verifier : Where {
 
   void check_loop() {
     const Graph* body = &body_of(module_, *op_);
-    RULE(op_->attrs.get_int("count") >= 1, "a loop runs at least once");
+    RULE(op_->attrs.get_int(ir::attr::count) >= 1, "a loop runs at least once");
     const size_t carried = op_->operands.size();
-    RULE(!op_->attrs.get_bool("conditional", false) || ops::may_run_alone(module_, *body),
+    RULE(!op_->attrs.get_bool(ir::attr::conditional, false) || ops::may_run_alone(module_, *body),
          "is conditional, and its body has streams, states or reductions over replicas");
     RULE(body->outputs.size() == carried, "carries ", carried, " values, its body returns ",
          body->outputs.size());

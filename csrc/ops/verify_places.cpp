@@ -16,13 +16,13 @@ class PlaceVerifier : Where {
     for (const auto& graph : module.graphs) {
       auto& inputs = inputs_[graph->name];
       for (const auto& op : graph->ops) {
-        if (op->name == ir::op::input) inputs.emplace(op->attrs.get_int("index"), op.get());
+        if (op->name == ir::op::input) inputs.emplace(op->attrs.get_int(ir::attr::index), op.get());
       }
     }
   }
 
   // Each op that runs on an IPU has this attribute, a number of at least 0.
-  void has_number(const char* name) {
+  void has_number(ir::AttrName name) {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       for (const auto& op : graph->ops) {
@@ -32,7 +32,7 @@ class PlaceVerifier : Where {
   }
 
   // Every op has this attribute, a number of at least 0 that rises.
-  void has_rising_number(const char* name) {
+  void has_rising_number(ir::AttrName name) {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       int64_t last = -1;
@@ -46,7 +46,7 @@ class PlaceVerifier : Where {
   }
 
   // Of the ops that run on an IPU.
-  void all_or_none_have(const char* name) {
+  void all_or_none_have(ir::AttrName name) {
     bool has_first = false, is_first = true;
     for (const auto& graph : module_.graphs) {
       enter(*graph);
@@ -78,7 +78,7 @@ class PlaceVerifier : Where {
         const auto input = inputs.find(static_cast<int64_t>(i));
         if (input == inputs.end()) continue;
         const int64_t ipu = ipu_of(*graph->outputs[i]);
-        const int64_t wanted = input->second->attrs.get_int("ipu");
+        const int64_t wanted = input->second->attrs.get_int(ir::attr::ipu);
         RULE(ipu == wanted, "output ", i, " is on IPU ", ipu, ", the next round reads it on IPU ",
              wanted);
         check_carried(*graph->outputs[i], *input->second);
@@ -87,7 +87,7 @@ class PlaceVerifier : Where {
   }
 
  private:
-  int64_t check_number(const Op& op, const char* name) {
+  int64_t check_number(const Op& op, ir::AttrName name) {
     op_ = &op;
     const Attr* attr = op.attrs.find(name);
     const auto* number = attr == nullptr ? nullptr : std::get_if<int64_t>(&attr->value);
@@ -97,35 +97,35 @@ class PlaceVerifier : Where {
 
   // A loop's result is where its body takes the value of the next round.
   int64_t ipu_of(const Value& value) const {
-    if (value.op->name != ir::op::loop) return value.op->attrs.get_int("ipu");
-    const std::string& body = value.op->attrs.get_graph("body");
+    if (value.op->name != ir::op::loop) return value.op->attrs.get_int(ir::attr::ipu);
+    const std::string& body = value.op->attrs.get_graph(ir::attr::body);
     const auto& inputs = inputs_.at(body);
     const auto input = inputs.find(value.index);
-    if (input != inputs.end()) return input->second->attrs.get_int("ipu");
+    if (input != inputs.end()) return input->second->attrs.get_int(ir::attr::ipu);
     return ipu_of(*module_.find_graph(body)->outputs.at(static_cast<size_t>(value.index)));
   }
 
   bool is_in_streaming_memory(const Value& value) const {
     const Op* op = value.op;
     if (op->name == ir::op::loop) {
-      const auto& inputs = inputs_.at(op->attrs.get_graph("body"));
+      const auto& inputs = inputs_.at(op->attrs.get_graph(ir::attr::body));
       const auto input = inputs.find(value.index);
       if (input == inputs.end()) return false;
       op = input->second;
     }
-    return op->name == ir::op::remote_store || op->attrs.get_bool("off_chip", false);
+    return op->name == ir::op::remote_store || op->attrs.get_bool(ir::attr::off_chip, false);
   }
 
   void check_carried(const Value& value, const Op& input) const {
-    RULE(is_in_streaming_memory(value) == input.attrs.get_bool("off_chip", false), "carries %",
-         value.name, ", which is not in the memory where the next round takes it");
+    RULE(is_in_streaming_memory(value) == input.attrs.get_bool(ir::attr::off_chip, false),
+         "carries %", value.name, ", which is not in the memory where the next round takes it");
   }
 
   void check_moved(const Op& op, size_t index) const {
     const Value& value = *op.operand(index);
     const Op* reader = &op;
     if (op.name == ir::op::loop) {
-      const auto& inputs = inputs_.at(op.attrs.get_graph("body"));
+      const auto& inputs = inputs_.at(op.attrs.get_graph(ir::attr::body));
       const auto input = inputs.find(static_cast<int64_t>(index));
       if (input == inputs.end()) return;
       reader = input->second;
@@ -138,7 +138,8 @@ class PlaceVerifier : Where {
     }
     RULE(!is_remote || op.name == ir::op::assign || op.name == ir::op::loop, "reads %", value.name,
          ", which is in streaming memory, without a remote_load");
-    const int64_t wanted = reader->attrs.get_int(op.name == ir::op::ipu_copy ? "from" : "ipu");
+    const int64_t wanted =
+        reader->attrs.get_int(op.name == ir::op::ipu_copy ? ir::attr::from : ir::attr::ipu);
     RULE(ipu_of(value) == wanted, "reads %", value.name, " on IPU ", wanted, ", it is on IPU ",
          ipu_of(value));
   }
@@ -149,23 +150,25 @@ class PlaceVerifier : Where {
 
 }  // namespace
 
-void verify_parts(const Module& module) { PlaceVerifier(module).all_or_none_have("part"); }
+void verify_parts(const Module& module) { PlaceVerifier(module).all_or_none_have(ir::attr::part); }
 
 void verify_places(const Module& module) {
   PlaceVerifier verifier(module);
-  verifier.has_number("ipu");
-  verifier.has_number("stage");
-  verifier.all_or_none_have("phase");
+  verifier.has_number(ir::attr::ipu);
+  verifier.has_number(ir::attr::stage);
+  verifier.all_or_none_have(ir::attr::phase);
 }
 
 void verify_moves(const Module& module) { PlaceVerifier(module).is_moved(); }
 
-void verify_order(const Module& module) { PlaceVerifier(module).has_rising_number("order"); }
+void verify_order(const Module& module) {
+  PlaceVerifier(module).has_rising_number(ir::attr::order);
+}
 
 bool is_placed(const Module& module) {
   return std::all_of(module.graphs.begin(), module.graphs.end(), [](const auto& graph) {
     return std::all_of(graph->ops.begin(), graph->ops.end(), [](const auto& op) {
-      return !runs_on_ipu(op->name) || op->attrs.has("ipu");
+      return !runs_on_ipu(op->name) || op->attrs.has(ir::attr::ipu);
     });
   });
 }

@@ -12,7 +12,7 @@ namespace {
 // Where the user's program first names this IPU.
 std::string first_place(const ir::Module& module, int64_t ipu) {
   for (const ir::Op* op : module.all_ops()) {
-    const bool is_here = op->attrs.get_int("ipu", 0) == ipu && !ops::is_move(*op);
+    const bool is_here = op->attrs.get_int(ir::attr::ipu, 0) == ipu && !ops::is_move(*op);
     if (is_here && !op->place.empty()) return ops::place_text(op->place);
   }
   return "";
@@ -23,7 +23,7 @@ std::string first_place(const ir::Module& module, int64_t ipu) {
 int64_t ipus_used(const ir::Module& module) {
   int64_t highest = 0;
   for (const ir::Op* op : module.all_ops()) {
-    highest = std::max(highest, op->attrs.get_int("ipu", 0));
+    highest = std::max(highest, op->attrs.get_int(ir::attr::ipu, 0));
   }
   return highest + 1;
 }

@@ -18,13 +18,14 @@ namespace poptorch::place {
 
 namespace {
 
-constexpr std::array annotations = {"ipu", "part", "phase", "stage"};
+constexpr std::array annotations = {ir::attr::ipu, ir::attr::part, ir::attr::phase,
+                                    ir::attr::stage};
 
 int64_t bytes_of(const ir::Type& type) {
   return std::min(type.numel(), type.span()) * ir::item_bytes(type.dtype);
 }
 
-int64_t phase_of(const ir::Op& op) { return op.attrs.get_int("phase", 0); }
+int64_t phase_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::phase, 0); }
 
 // What is known of the whole module, before anything is moved.
 struct Known {
@@ -36,9 +37,11 @@ struct Known {
   Known(const ir::Module& module, const Strategy& strategy) : module(module), strategy(strategy) {
     for (const auto& graph : module.graphs) {
       for (const auto& op : graph->ops) {
-        if (op->name == ir::op::input) inputs[graph->name][op->attrs.get_int("index")] = op.get();
+        if (op->name == ir::op::input) {
+          inputs[graph->name][op->attrs.get_int(ir::attr::index)] = op.get();
+        }
         const bool is_state = op->name == ir::op::state;
-        if (is_state && is_off_chip(*op)) off_chip.insert(op->attrs.get_string("path"));
+        if (is_state && is_off_chip(*op)) off_chip.insert(op->attrs.get_string(ir::attr::path));
       }
     }
   }
@@ -51,7 +54,7 @@ struct Known {
     return op == graph->second.end() ? nullptr : op->second;
   }
 
-  static bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool("off_chip", false); }
+  static bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool(ir::attr::off_chip, false); }
 
   // A loop's result is where its body takes the value of the next round.
   bool is_off_chip(const ir::Value& value) const {
@@ -70,7 +73,9 @@ struct Known {
     return op == nullptr ? op_beside(*bodies[0]->outputs.at(index)) : *op;
   }
 
-  int64_t ipu_of(const ir::Value& value) const { return op_beside(value).attrs.get_int("ipu"); }
+  int64_t ipu_of(const ir::Value& value) const {
+    return op_beside(value).attrs.get_int(ir::attr::ipu);
+  }
 };
 
 // Whether the op makes the same values wherever it is.
@@ -108,7 +113,7 @@ class Mover {
     }
     value = reach(value, op);
     const bool goes_off = op.name == ir::op::assign &&
-                          known_.off_chip.contains(op.attrs.get_string("path"));
+                          known_.off_chip.contains(op.attrs.get_string(ir::attr::path));
     return goes_off ? stored(value) : value;
   }
 
@@ -118,7 +123,7 @@ class Mover {
     if (known_.is_off_chip(*value)) return loaded(value, reader);
     const bool stays = is_made_anywhere(op) || op.name == ir::op::state ||
                        op.name == ir::op::input || ir::has_bodies(op) ||
-                       op.attrs.get_bool("repeat", false);  // the host can send it again
+                       op.attrs.get_bool(ir::attr::repeat, false);  // the host can send it again
     if (!stays && known_.strategy.leaves_chip(*value, reader)) {
       return loaded(stored(value), reader);
     }
@@ -134,7 +139,7 @@ class Mover {
   }
 
   ir::Value* on_ipu_of(const ir::Op& reader, ir::Value* value) {
-    const int64_t ipu = reader.attrs.get_int("ipu");
+    const int64_t ipu = reader.attrs.get_int(ir::attr::ipu);
     const int64_t from = known_.ipu_of(*value);
     if (from == ipu) return value;
     return is_made_anywhere(*value->op) ? made_beside(reader, *value)
@@ -142,12 +147,12 @@ class Mover {
   }
 
   ir::Value* made_beside(const ir::Op& reader, const ir::Value& value) {
-    const int64_t ipu = reader.attrs.get_int("ipu");
+    const int64_t ipu = reader.attrs.get_int(ir::attr::ipu);
     const auto known = moved_.find({&value, ipu, 0});
     if (known != moved_.end()) return known->second;
     const ir::Op& op = *value.op;
     ir::Attrs attrs = op.attrs;
-    for (const char* name : annotations) copy_attr(reader, name, attrs);
+    for (const ir::AttrName name : annotations) copy_attr(reader, name, attrs);
     std::vector<ir::Type> types;
     std::vector<std::string> names;
     for (const auto& result : op.results) {
@@ -162,11 +167,11 @@ class Mover {
   }
 
   ir::Value* copied(ir::Value* value, int64_t from, const ir::Op& reader) {
-    const int64_t ipu = reader.attrs.get_int("ipu");
+    const int64_t ipu = reader.attrs.get_int(ir::attr::ipu);
     ir::Value*& known = moved_[{value, ipu, 0}];
     if (known == nullptr) {
       ir::Attrs attrs = attrs_at(reader, *value);
-      attrs.set("from", from);
+      attrs.set(ir::attr::from, from);
       known = append(ir::op::ipu_copy, {value}, attrs, *value, concat(value->name, ".ipu", ipu));
     }
     return known;
@@ -185,7 +190,7 @@ class Mover {
     const bool is_phased = known_.strategy.is_phased();
     const ir::Part part = ir::part_of(reader);
     const int64_t time = is_phased ? phase_of(reader) : static_cast<int64_t>(part);
-    ir::Value*& known = moved_[{value, reader.attrs.get_int("ipu"), time}];
+    ir::Value*& known = moved_[{value, reader.attrs.get_int(ir::attr::ipu), time}];
     if (known == nullptr) {
       known = append(ir::op::remote_load, {value}, attrs_at(reader, *value), *value,
                      is_phased ? concat(value->name, ".phase", time)
@@ -196,12 +201,12 @@ class Mover {
 
   static ir::Attrs attrs_at(const ir::Op& op, const ir::Value& value) {
     ir::Attrs attrs;
-    for (const char* name : annotations) copy_attr(op, name, attrs);
-    attrs.set("bytes", bytes_of(value.type));
+    for (const ir::AttrName name : annotations) copy_attr(op, name, attrs);
+    attrs.set(ir::attr::bytes, bytes_of(value.type));
     return attrs;
   }
 
-  static void copy_attr(const ir::Op& from, const char* name, ir::Attrs& to) {
+  static void copy_attr(const ir::Op& from, ir::AttrName name, ir::Attrs& to) {
     if (const ir::Attr* attr = from.attrs.find(name)) to.set(name, *attr);
   }
 

@@ -57,15 +57,15 @@ class Placer {
   void write(ir::Graph& graph) const {
     const std::unordered_set<const ir::Op*> sums = accumulators(graph);
     for (const auto& op : graph.ops) {
-      op->attrs.erase("block");
+      op->attrs.erase(ir::attr::block);
       if (!ir::runs_on_ipu(op->name)) continue;
       const Spot spot = is_state(*op) ? *find(*op) : spots_.at(op.get());
-      op->attrs.set("ipu", spot.ipu);
-      op->attrs.set("stage", spot.stage);
-      if (strategy_.is_phased()) op->attrs.set("phase", phase_of(*op, spot.phase));
+      op->attrs.set(ir::attr::ipu, spot.ipu);
+      op->attrs.set(ir::attr::stage, spot.stage);
+      if (strategy_.is_phased()) op->attrs.set(ir::attr::phase, phase_of(*op, spot.phase));
       const std::string_view role = sums.contains(op.get()) ? "accumulator" : kept_role(*op);
       const bool is_off_chip = !role.empty() && strategy_.is_off_chip(role, op->result()->type);
-      if (is_off_chip) op->attrs.set("off_chip", true);
+      if (is_off_chip) op->attrs.set(ir::attr::off_chip, true);
     }
   }
 
@@ -80,8 +80,8 @@ class Placer {
   }
 
   static void add_state(const ir::Op& op, Share& share) {
-    if (!(ops::attr_of(op, "role") == ir::Attr("parameter"))) return;
-    const std::string& path = op.attrs.get_string("path");
+    if (!(ops::attr_of(op, ir::attr::role) == ir::Attr("parameter"))) return;
+    const std::string& path = op.attrs.get_string(ir::attr::path);
     const auto known = std::find(share.parameters.begin(), share.parameters.end(), path);
     if (known != share.parameters.end()) return;  // another graph reads it too
     share.parameters.push_back(path);
@@ -94,7 +94,7 @@ class Placer {
   // The role of a state that may be kept in streaming memory.
   static std::string_view kept_role(const ir::Op& op) {
     if (!is_state(op)) return "";
-    const ir::Attr role = ops::attr_of(op, "role");
+    const ir::Attr role = ops::attr_of(op, ir::attr::role);
     for (const char* kept : {"parameter", "optimizer"}) {
       if (role == ir::Attr(kept)) return kept;
     }
@@ -121,14 +121,14 @@ class Placer {
     const ir::Part part = ir::part_of(op);
     const std::optional<Spot> beside = beside_of(op, part);
     Spot spot = current;
-    if (op.attrs.has("block")) {
-      spot = strategy_.spot_of(op.attrs.get_string("block"));
+    if (op.attrs.has(ir::attr::block)) {
+      spot = strategy_.spot_of(op.attrs.get_string(ir::attr::block));
     } else if (beside) {
       spot = *beside;
     }
     if (part == ir::Part::forward && !is_sink(op)) current = spot;
     spots_[&op] = spot;
-    if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string("path"), spot);
+    if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string(ir::attr::path), spot);
     for (const ir::Value* operand : op.operands) {
       if (operand != nullptr) claim(*operand->op, spot);
     }
@@ -136,12 +136,13 @@ class Placer {
 
   // What a loop starts from lies where its body takes it.
   void place_around(const ir::Op& op) {
-    spots_[&op] = op.attrs.has("block") ? strategy_.spot_of(op.attrs.get_string("block"))
-                                        : strategy_.outside();
+    spots_[&op] = op.attrs.has(ir::attr::block)
+                      ? strategy_.spot_of(op.attrs.get_string(ir::attr::block))
+                      : strategy_.outside();
     for (const ir::Graph* body : ir::bodies_of(module_, op)) {
       for (const auto& inner : body->ops) {
         if (inner->name != ir::op::input) continue;
-        claim(*op.operand(static_cast<size_t>(inner->attrs.get_int("index")))->op,
+        claim(*op.operand(static_cast<size_t>(inner->attrs.get_int(ir::attr::index)))->op,
               spots_.at(inner.get()));
       }
     }
@@ -151,7 +152,7 @@ class Placer {
   std::optional<Spot> beside_of(const ir::Op& op, ir::Part part) const {
     if (op.name == ir::op::stream_out) return spot_of(*op.operand(0));
     if (op.name == ir::op::assign) {
-      const auto state = states_.find(op.attrs.get_string("path"));
+      const auto state = states_.find(op.attrs.get_string(ir::attr::path));
       return state == states_.end() ? spot_of(*op.operand(0)) : state->second;
     }
     if (part == ir::Part::forward) return std::nullopt;
@@ -175,7 +176,7 @@ class Placer {
   void claim(const ir::Op& source, const Spot& spot) {
     if (!is_source(source)) return;
     if (is_state(source)) {
-      states_.try_emplace(source.attrs.get_string("path"), spot);
+      states_.try_emplace(source.attrs.get_string(ir::attr::path), spot);
     } else {
       spots_.try_emplace(&source, spot);
     }
@@ -183,7 +184,7 @@ class Placer {
 
   std::optional<Spot> find(const ir::Op& op) const {
     if (is_state(op)) {
-      const auto state = states_.find(op.attrs.get_string("path"));
+      const auto state = states_.find(op.attrs.get_string(ir::attr::path));
       return state == states_.end() ? strategy_.outside() : state->second;
     }
     const auto found = spots_.find(&op);
@@ -193,7 +194,7 @@ class Placer {
   // Nothing where the value is a source that is not claimed yet.
   std::optional<Spot> spot_of(const ir::Value& value) const {
     const ir::Op& op = ir::maker_of(module_, value);
-    if (is_state(op) && !states_.contains(op.attrs.get_string("path"))) return std::nullopt;
+    if (is_state(op) && !states_.contains(op.attrs.get_string(ir::attr::path))) return std::nullopt;
     return find(op);
   }
 
@@ -234,19 +235,21 @@ void write_strategy(const ir::Module& module) {
   ir::Op* strategy = find_strategy(module);
   if (strategy == nullptr) return;
   int64_t last = 0;
-  for (const ir::Op* op : module.all_ops()) last = std::max(last, op->attrs.get_int("stage", 0));
-  strategy->attrs.erase("blocks");
-  strategy->attrs.erase("outside");
-  strategy->attrs.set("stages", last + 1);
+  for (const ir::Op* op : module.all_ops()) {
+    last = std::max(last, op->attrs.get_int(ir::attr::stage, 0));
+  }
+  strategy->attrs.erase(ir::attr::blocks);
+  strategy->attrs.erase(ir::attr::outside);
+  strategy->attrs.set(ir::attr::stages, last + 1);
 }
 
 void count_copies(const ir::Module& module, std::vector<Share>& shares) {
   for (const ir::Op* op : module.all_ops()) {
     if (op->name != ir::op::ipu_copy) continue;
     for (Share& share : shares) {
-      const bool is_here = share.spot.ipu == op->attrs.get_int("ipu") &&
-                           share.spot.stage == op->attrs.get_int("stage");
-      if (is_here) share.copied_bytes += op->attrs.get_int("bytes");
+      const bool is_here = share.spot.ipu == op->attrs.get_int(ir::attr::ipu) &&
+                           share.spot.stage == op->attrs.get_int(ir::attr::stage);
+      if (is_here) share.copied_bytes += op->attrs.get_int(ir::attr::bytes);
     }
   }
 }

@@ -73,15 +73,19 @@ Liveness liveness_from(const std::string& name) {
 }  // namespace
 
 Strategy::Strategy(const ir::Op& op) {
-  const Kind& kind = kind_from(op.attrs.get_string("kind"));
+  const Kind& kind = kind_from(op.attrs.get_string(ir::attr::kind));
   is_phased_ = kind.is_phased;
   liveness_ = kind.liveness;
-  phases_ = op.attrs.get_int("phases", 1);
-  separate_backward_ = op.attrs.get_bool("separate_backward", false);
-  if (op.attrs.has("liveness")) liveness_ = liveness_from(op.attrs.get_string("liveness"));
-  if (op.attrs.has("outside")) outside_ = spot_from(list_of(*op.attrs.find("outside")), 0);
-  if (!op.attrs.has("blocks")) return;
-  for (const ir::Attr& item : list_of(*op.attrs.find("blocks"))) {
+  phases_ = op.attrs.get_int(ir::attr::phases, 1);
+  separate_backward_ = op.attrs.get_bool(ir::attr::separate_backward, false);
+  if (op.attrs.has(ir::attr::liveness)) {
+    liveness_ = liveness_from(op.attrs.get_string(ir::attr::liveness));
+  }
+  if (op.attrs.has(ir::attr::outside)) {
+    outside_ = spot_from(list_of(*op.attrs.find(ir::attr::outside)), 0);
+  }
+  if (!op.attrs.has(ir::attr::blocks)) return;
+  for (const ir::Attr& item : list_of(*op.attrs.find(ir::attr::blocks))) {
     const ir::AttrList& row = list_of(item);
     const auto* name = row.empty() ? nullptr : std::get_if<std::string>(&row[0].value);
     USER_CHECK(name != nullptr, "[place] a block of the op `strategy` has no name: ", item.text());
@@ -121,13 +125,15 @@ int64_t Strategy::phase_number(int64_t phase, ir::Part part) const {
 
 void Strategy::locate(const ir::Op& op) {
   constexpr std::array roles = {"activation", "parameter", "optimizer", "accumulator"};
-  const std::string& role = op.attrs.get_string("role");
+  const std::string& role = op.attrs.get_string(ir::attr::role);
   USER_CHECK(std::find(roles.begin(), roles.end(), role) != roles.end(),
              "[place] there is no kind of tensors \"", role, "\". It is one of activation, "
              "parameter, optimizer, accumulator.");
   Location location;
-  if (op.attrs.has("storage")) location.storage = storage_from(op.attrs.get_string("storage"));
-  location.least_elements = op.attrs.get_int("least_elements", location.least_elements);
+  if (op.attrs.has(ir::attr::storage)) {
+    location.storage = storage_from(op.attrs.get_string(ir::attr::storage));
+  }
+  location.least_elements = op.attrs.get_int(ir::attr::least_elements, location.least_elements);
   locations_[role] = location;
 }
 
@@ -140,7 +146,8 @@ Location Strategy::location_of(std::string_view role) const {
 bool Strategy::leaves_chip(const ir::Value& value, const ir::Op& reader) const {
   const Location location = location_of("activation");
   const ir::Op& maker = *value.op;
-  const bool is_apart = maker.attrs.get_int("phase", 0) != reader.attrs.get_int("phase", 0);
+  const bool is_apart =
+      maker.attrs.get_int(ir::attr::phase, 0) != reader.attrs.get_int(ir::attr::phase, 0);
   const bool is_forward = ir::part_of(maker) == ir::Part::forward &&
                           ir::part_of(reader) != ir::Part::forward;
   if (value.type.numel() < location.least_elements || (is_phased_ && !is_apart)) return false;

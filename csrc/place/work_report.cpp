@@ -23,10 +23,10 @@ class Report {
     for (const auto& op : graph.ops) {
       if (!ir::has_bodies(*op)) {
         add(*op, rounds, ops::work_of(*op));
-      } else if (op->attrs.get_bool("conditional", false)) {
+      } else if (op->attrs.get_bool(ir::attr::conditional, false)) {
         add(*op, rounds, std::nullopt);
       } else {
-        const auto count = static_cast<double>(op->attrs.get_int("count", 1));
+        const auto count = static_cast<double>(op->attrs.get_int(ir::attr::count, 1));
         for (const ir::Graph* body : ir::bodies_of(module_, *op)) add(*body, rounds * count);
       }
     }
@@ -59,10 +59,12 @@ class Report {
 // Verify looks the data of large constants up, if only for its type.
 void add_constants(ir::Module& module) {
   for (const ir::Op* op : module.all_ops()) {
-    if (op->name != ir::op::constant || !op->attrs.has("hash") || op->results.empty()) continue;
+    if (op->name != ir::op::constant || !op->attrs.has(ir::attr::hash) || op->results.empty()) {
+      continue;
+    }
     auto data = std::make_shared<ir::ConstantData>();
     data->type = op->result()->type;
-    module.constants.emplace(op->attrs.get_string("hash"), std::move(data));
+    module.constants.emplace(op->attrs.get_string(ir::attr::hash), std::move(data));
   }
 }
 

@@ -135,7 +135,7 @@ class Walk {
         end = std::max(end, ends.at((*op)->result()));
       }
       if ((*op)->name == ir::op::state) {
-        read((*op)->attrs.get_string("path"), ends.at((*op)->result()));
+        read((*op)->attrs.get_string(ir::attr::path), ends.at((*op)->result()));
       }
       for (const ir::Graph* body : ir::bodies_of(module_, **op)) {
         find_state_reads(*body);
@@ -145,8 +145,8 @@ class Walk {
       }
     }
     for (const auto& op : graph.ops) {
-      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
-      if (op->name == ir::op::assign) reads.try_emplace(op->attrs.get_string("path"), -1);
+      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string(ir::attr::path));
+      if (op->name == ir::op::assign) reads.try_emplace(op->attrs.get_string(ir::attr::path), -1);
     }
   }
 
@@ -160,7 +160,7 @@ class Walk {
   void find_targets(const ir::Graph& graph) {
     for (auto op = graph.ops.rbegin(); op != graph.ops.rend(); ++op) {
       if ((*op)->name == ir::op::assign) {
-        targets_[(*op)->operand(0)] = (*op)->attrs.get_string("path");
+        targets_[(*op)->operand(0)] = (*op)->attrs.get_string(ir::attr::path);
       }
       for (const auto& result : (*op)->results) {
         const auto target = targets_.find(result.get());
@@ -181,10 +181,10 @@ class Walk {
     find_targets(graph);
     for (const auto& op : graph.ops) {
       if (op->name == ir::op::input) {
-        const Place& place = inputs.at(static_cast<size_t>(op->attrs.get_int("index")));
+        const Place& place = inputs.at(static_cast<size_t>(op->attrs.get_int(ir::attr::index)));
         join(op->result(), place.buffer, place.offset);
       } else if (op->name == ir::op::state) {
-        const std::string& path = op->attrs.get_string("path");
+        const std::string& path = op->attrs.get_string(ir::attr::path);
         join(op->result(), state_buffer(path, op->result()->type, op.get()));
       } else if (op->name == ir::op::constant) {
         join(op->result(), constant_buffer(*op));
@@ -192,7 +192,7 @@ class Walk {
         const ir::Value* base = op->operand(0);
         const Place place = place_of(base);
         const int64_t offset =
-            op->attrs.get_int("offset", 0) * ir::item_bytes(base->type.dtype);
+            op->attrs.get_int(ir::attr::offset, 0) * ir::item_bytes(base->type.dtype);
         join(op->result(), place.buffer, place.offset + offset);
       } else if (op->name == ir::op::assign) {
         visit_assign(graph, *op);
@@ -205,8 +205,8 @@ class Walk {
   }
 
   int constant_buffer(const ir::Op& op) {
-    const ir::Attr* data = op.attrs.find("hash");
-    if (data == nullptr || data->is_none()) data = op.attrs.find("data");
+    const ir::Attr* data = op.attrs.find(ir::attr::hash);
+    if (data == nullptr || data->is_none()) data = op.attrs.find(ir::attr::data);
     const std::string key = op.result()->type.text() + (data == nullptr ? "" : data->text());
     const auto [found, is_new] = constants_.try_emplace(key, -1);
     if (is_new) {
@@ -279,7 +279,7 @@ class Walk {
   }
 
   void visit_assign(const ir::Graph& graph, const ir::Op& op) {
-    const std::string& path = op.attrs.get_string("path");
+    const std::string& path = op.attrs.get_string(ir::attr::path);
     const ir::Value* value = op.operand(0);
     const int storage = state_buffer(path, value->type, &op);
     const Place place = place_of(value);
@@ -325,7 +325,8 @@ class Walk {
 
   static bool is_carried_unchanged(const ir::Graph& body, size_t index) {
     const ir::Op* op = body.outputs.at(index)->op;
-    return op->name == ir::op::input && op->attrs.get_int("index") == static_cast<int64_t>(index);
+    return op->name == ir::op::input &&
+           op->attrs.get_int(ir::attr::index) == static_cast<int64_t>(index);
   }
 
   // A value that the body only reads stays where it is, unless a state is written meanwhile.

@@ -116,7 +116,7 @@ class Finder {
   }
 
   void visit_op(const ir::Op& op, const ir::Graph& graph, const ir::Op* loop) {
-    if (op.attrs.get_int("scratch_bytes", 0) != 0) add_scratch(op);
+    if (op.attrs.get_int(ir::attr::scratch_bytes, 0) != 0) add_scratch(op);
     if (op.name == ir::op::constant) return add_constant(op);
     if (op.name == ir::op::input) return add_input(op, graph, *loop);
     if (op.name == ir::op::loop) return add_loop(op);
@@ -124,13 +124,13 @@ class Finder {
     if (op.name == ir::op::stream_out) return mark_result(op.operand(0));
     if (op.name == ir::op::state) {
       const int entry = out_.line.graphs.at(&graph).begin;
-      states_[op.attrs.get_string("path")].reads.push_back({&op, entry});
+      states_[op.attrs.get_string(ir::attr::path)].reads.push_back({&op, entry});
     } else if (op.name == ir::op::assign) {
       const int position = out_.line.ops.at(&op).begin;
-      states_[op.attrs.get_string("path")].writes.push_back({&op, position});
+      states_[op.attrs.get_string(ir::attr::path)].writes.push_back({&op, position});
     }
     for (const auto& result : op.results) add_value(*result);
-    if (op.attrs.has("inplace")) inplace_.push_back(&op);
+    if (op.attrs.has(ir::attr::inplace)) inplace_.push_back(&op);
   }
 
   void add_scratch(const ir::Op& op) {
@@ -138,15 +138,15 @@ class Finder {
     scratch.kind = Content::Kind::scratch;
     scratch.op = &op;
     scratch.name = concat("the scratch memory of `", op.text(), "`");
-    scratch.addr = op.attrs.get_int("scratch_addr");
-    scratch.bytes = op.attrs.get_int("scratch_bytes");
+    scratch.addr = op.attrs.get_int(ir::attr::scratch_addr);
+    scratch.bytes = op.attrs.get_int(ir::attr::scratch_bytes);
     scratch.span = out_.line.ops.at(&op);
     add(std::move(scratch));
   }
 
   void add_alias(const ir::Op& op) {
     const ir::Value& base = *op.operand(0);
-    const int64_t offset = op.attrs.get_int("offset", 0) * ir::item_bytes(base.type.dtype);
+    const int64_t offset = op.attrs.get_int(ir::attr::offset, 0) * ir::item_bytes(base.type.dtype);
     INTERNAL_CHECK(addr_of(*op.result()) == addr_of(base) + offset, "[plan] `", op.text(),
                    "` is not ", offset, " bytes behind %", base.name, " at ", addr_of(base));
     alias(*op.result(), base);
@@ -173,8 +173,8 @@ class Finder {
     const int content = add_value(*op.result());
     at(content).kind = Content::Kind::constant;
     at(content).span = {0, out_.line.end};
-    const ir::Attr* data = op.attrs.find("hash");
-    if (data == nullptr || data->is_none()) data = op.attrs.find("data");
+    const ir::Attr* data = op.attrs.find(ir::attr::hash);
+    if (data == nullptr || data->is_none()) data = op.attrs.find(ir::attr::data);
     const std::string key = concat(addr_of(*op.result()), op.result()->type.text(),
                                    data == nullptr ? "" : data->text());
     merge(content, constants_.try_emplace(key, content).first->second);
@@ -182,11 +182,12 @@ class Finder {
 
   static bool is_carried_unchanged(const ir::Graph& body, size_t index) {
     const ir::Op* op = body.outputs.at(index)->op;
-    return op->name == ir::op::input && op->attrs.get_int("index") == static_cast<int64_t>(index);
+    return op->name == ir::op::input &&
+           op->attrs.get_int(ir::attr::index) == static_cast<int64_t>(index);
   }
 
   void add_input(const ir::Op& op, const ir::Graph& graph, const ir::Op& loop) {
-    const auto index = static_cast<size_t>(op.attrs.get_int("index"));
+    const auto index = static_cast<size_t>(op.attrs.get_int(ir::attr::index));
     const ir::Value& operand = *loop.operand(index);
     check_equal_addr(operand, *op.result(), loop);
     if (is_carried_unchanged(graph, index)) return alias(*op.result(), operand);
@@ -270,16 +271,16 @@ class Finder {
   // One that has the state's role, if there is one.
   static const ir::Op* any_op(const StateUse& use) {
     for (const Read& read : use.reads) {
-      if (read.op->attrs.has("role")) return read.op;
+      if (read.op->attrs.has(ir::attr::role)) return read.op;
     }
     return use.reads.empty() ? use.writes.front().assign : use.reads.front().op;
   }
 
   static int64_t state_addr(const std::string& path, const StateUse& use) {
-    const int64_t addr = any_op(use)->attrs.get_int("addr");
+    const int64_t addr = any_op(use)->attrs.get_int(ir::attr::addr);
     const auto check = [&](const ir::Op& op) {
-      INTERNAL_CHECK(addr == op.attrs.get_int("addr"), "[plan] state \"", path, "\" is at ", addr,
-                     ", `", op.text(), "` has it elsewhere");
+      INTERNAL_CHECK(addr == op.attrs.get_int(ir::attr::addr), "[plan] state \"", path, "\" is at ",
+                     addr, ", `", op.text(), "` has it elsewhere");
     };
     for (const Read& read : use.reads) check(*read.op);
     for (const Write& write : use.writes) check(*write.assign);
@@ -293,7 +294,7 @@ class Finder {
     content.name = concat("state \"", path, "\"");
     const ir::Value* value = op.name == ir::op::state ? op.result() : op.operand(0);
     content.name += concat(" (%", value->name, ")");
-    content.addr = op.attrs.get_int("addr");
+    content.addr = op.attrs.get_int(ir::attr::addr);
     content.bytes = value->type.bytes();
     content.span = span;
     return add(std::move(content));

@@ -56,7 +56,7 @@ bool copy_shadowed_states(const ir::Module& module, ir::Graph& graph,
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i]->name != ir::op::state) continue;
     ir::Value* value = graph.ops[i]->result();
-    const auto loop = loops.find(graph.ops[i]->attrs.get_string("path"));
+    const auto loop = loops.find(graph.ops[i]->attrs.get_string(ir::attr::path));
     const auto use = last.find(value);
     if (loop == loops.end() || use == last.end() || use->second < loop->second) continue;
     copies[i] = make_copy(graph, value, *graph.ops[i]);

@@ -10,23 +10,23 @@ namespace poptorch::plan {
 
 int64_t addr_of(const ir::Value& value) {
   const ir::Op& op = *value.op;
-  const ir::Attr* addr = op.attrs.find("addr");
+  const ir::Attr* addr = op.attrs.find(ir::attr::addr);
   INTERNAL_CHECK(addr != nullptr, "`", op.text(), "` has no addr");
   if (const auto* one = std::get_if<int64_t>(&addr->value)) {
     INTERNAL_CHECK(value.index == 0, "`", op.text(), "` has one addr for several results");
     return *one;
   }
-  const ir::Dims all = op.attrs.get_ints("addr");
+  const ir::Dims all = op.attrs.get_ints(ir::attr::addr);
   INTERNAL_CHECK(all.size() == op.results.size(), "`", op.text(), "` has ", all.size(),
                  " addresses for ", op.results.size(), " results");
   return all[static_cast<size_t>(value.index)];
 }
 
-int64_t assign_addr(const ir::Op& assign) { return assign.attrs.get_int("addr"); }
+int64_t assign_addr(const ir::Op& assign) { return assign.attrs.get_int(ir::attr::addr); }
 
 int inplace_operand(const ir::Value& result) {
-  if (!result.op->attrs.has("inplace")) return -1;
-  const ir::Dims operands = result.op->attrs.get_ints("inplace");
+  if (!result.op->attrs.has(ir::attr::inplace)) return -1;
+  const ir::Dims operands = result.op->attrs.get_ints(ir::attr::inplace);
   const auto index = static_cast<size_t>(result.index);
   return index < operands.size() ? static_cast<int>(operands[index]) : -1;
 }
@@ -34,9 +34,9 @@ int inplace_operand(const ir::Value& result) {
 std::set<std::string> shareable_states(const ir::Module& module) {
   std::set<std::string> found, assigned;
   for (const ir::Op* op : module.all_ops()) {
-    if (op->name == ir::op::assign) assigned.insert(op->attrs.get_string("path"));
+    if (op->name == ir::op::assign) assigned.insert(op->attrs.get_string(ir::attr::path));
     if (op->name == ir::op::state && op->result()->type.bytes() >= shareable_bytes) {
-      found.insert(op->attrs.get_string("path"));
+      found.insert(op->attrs.get_string(ir::attr::path));
     }
   }
   std::erase_if(found, [&](const std::string& path) { return assigned.contains(path); });
@@ -52,9 +52,9 @@ int64_t arena_bytes(const ir::Module& module) {
     if (op->name == ir::op::assign) {
       end = std::max(end, assign_addr(*op) + op->operand(0)->type.bytes());
     }
-    const int64_t scratch_bytes = op->attrs.get_int("scratch_bytes", 0);
+    const int64_t scratch_bytes = op->attrs.get_int(ir::attr::scratch_bytes, 0);
     if (scratch_bytes > 0) {
-      end = std::max(end, op->attrs.get_int("scratch_addr") + scratch_bytes);
+      end = std::max(end, op->attrs.get_int(ir::attr::scratch_addr) + scratch_bytes);
     }
   }
   return align_up(end);

@@ -31,9 +31,9 @@ PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::O
     if (!has_kernel(*op)) continue;
     const auto added = prepared.emplace(op, ops::prepare({*op, threads})).first;
     if (added->second.scratch_bytes > 0) scratch.push_back(op);
-    op->attrs.erase("algorithm");
+    op->attrs.erase(ir::attr::algorithm);
     const std::string& algorithm = added->second.algorithm;
-    if (!algorithm.empty()) op->attrs.set("algorithm", algorithm);
+    if (!algorithm.empty()) op->attrs.set(ir::attr::algorithm, algorithm);
   }
   return prepared;
 }
@@ -75,24 +75,24 @@ class Persistent {
 
 void write_addrs(ir::Module& module, const Buffers& buffers, const std::vector<int64_t>& addrs) {
   for (ir::Op* op : module.all_ops()) {
-    op->attrs.erase("inplace");
+    op->attrs.erase(ir::attr::inplace);
     ir::Dims results;
     for (const auto& result : op->results) {
       const Place& place = buffers.places.at(result.get());
       results.push_back(addrs[static_cast<size_t>(place.buffer)] + place.offset);
     }
     if (results.size() == 1) {
-      op->attrs.set("addr", results[0]);
+      op->attrs.set(ir::attr::addr, results[0]);
     } else if (!results.empty()) {
-      op->attrs.set("addr", results);
+      op->attrs.set(ir::attr::addr, results);
     }
     if (op->name == ir::op::assign) {
-      const int state = buffers.states.at(op->attrs.get_string("path"));
-      op->attrs.set("addr", addrs[static_cast<size_t>(state)]);
+      const int state = buffers.states.at(op->attrs.get_string(ir::attr::path));
+      op->attrs.set(ir::attr::addr, addrs[static_cast<size_t>(state)]);
     }
     const auto inplace = buffers.inplace.find(op);
     if (inplace != buffers.inplace.end()) {
-      op->attrs.set("inplace", ir::Dims(inplace->second.begin(), inplace->second.end()));
+      op->attrs.set(ir::attr::inplace, ir::Dims(inplace->second.begin(), inplace->second.end()));
     }
   }
 }
@@ -132,8 +132,8 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options) {
   write_addrs(module, buffers, addrs);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const int64_t offset = offsets.offsets[requesters.size() + i];
-    scratch[i]->attrs.set("scratch_addr", persistent_bytes + offset);
-    scratch[i]->attrs.set("scratch_bytes", scratch_bytes(scratch[i]));
+    scratch[i]->attrs.set(ir::attr::scratch_addr, persistent_bytes + offset);
+    scratch[i]->attrs.set(ir::attr::scratch_bytes, scratch_bytes(scratch[i]));
   }
   return prepared;
 }
@@ -144,9 +144,9 @@ PreparedOps prepare(ir::Module& module, const PlanOptions& options) {
   PreparedOps prepared = prepare_ops(module, options.threads, scratch);
   for (ir::Op* op : scratch) {
     const auto wanted = static_cast<int64_t>(prepared.at(op).scratch_bytes);
-    if (wanted <= op->attrs.get_int("scratch_bytes", 0)) continue;
-    op->attrs.set("scratch_addr", behind);
-    op->attrs.set("scratch_bytes", wanted);
+    if (wanted <= op->attrs.get_int(ir::attr::scratch_bytes, 0)) continue;
+    op->attrs.set(ir::attr::scratch_addr, behind);
+    op->attrs.set(ir::attr::scratch_bytes, wanted);
   }
   return prepared;
 }

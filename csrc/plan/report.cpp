@@ -20,7 +20,7 @@ constexpr const char* categories[] = {"parameters",  "buffers",   "optimizer_sta
                                       "activations", "gradients", "scratch",         streams};
 
 std::string state_category(const ir::Op& op) {
-  const ir::Attr* role = op.attrs.find("role");
+  const ir::Attr* role = op.attrs.find(ir::attr::role);
   if (role != nullptr && *role == ir::Attr("parameter")) return "parameters";
   if (role != nullptr && *role == ir::Attr("optimizer")) return "optimizer_state";
   if (role != nullptr && *role == ir::Attr("preprocessed")) return "constants";
@@ -90,9 +90,9 @@ int peak_position(const std::vector<Temporary>& temporary, int end) {
 
 // The scratch memory of an algorithm: the most that one op has.
 void add_algorithm(const Content& scratch, std::map<std::string, int64_t>& report) {
-  const ir::Attr* name = scratch.op->attrs.find("algorithm");
+  const ir::Attr* name = scratch.op->attrs.find(ir::attr::algorithm);
   if (name == nullptr) return;
-  int64_t& bytes = report["scratch [" + scratch.op->attrs.get_string("algorithm") + "]"];
+  int64_t& bytes = report["scratch [" + scratch.op->attrs.get_string(ir::attr::algorithm) + "]"];
   bytes = std::max(bytes, scratch.bytes);
 }
 
@@ -101,10 +101,10 @@ int64_t transferred_bytes(const ir::Module& module, const ir::Graph& graph) {
   int64_t bytes = 0;
   for (const auto& op : graph.ops) {
     if (op->name == ir::op::remote_load || op->name == ir::op::remote_store) {
-      bytes += op->attrs.get_int("bytes");
+      bytes += op->attrs.get_int(ir::attr::bytes);
     }
     for (const ir::Graph* body : ir::bodies_of(module, *op)) {
-      bytes += op->attrs.get_int("count", 1) * transferred_bytes(module, *body);
+      bytes += op->attrs.get_int(ir::attr::count, 1) * transferred_bytes(module, *body);
     }
   }
   return bytes;

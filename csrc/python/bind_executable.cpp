@@ -26,7 +26,7 @@ namespace poptorch::python {
 
 namespace {
 
-using run::Executable;
+using Executable = Compiled;
 
 void* to_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
@@ -135,7 +135,7 @@ std::unique_ptr<Executable> assemble_text(
     const std::string& text, const py::dict& items, const ir::Module* constants,
     std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares) {
   const CompileOptions options = to_options(items);
-  run::Reports known;
+  Reports known;
   known.texts = std::move(texts);
   for (const py::dict& row : shares) known.shares.push_back(share_from(row));
   const py::gil_scoped_release released;
@@ -228,15 +228,15 @@ py::object first_non_finite(const Executable& self) {
 
 std::vector<std::string> steps(const Executable& self) {
   std::vector<std::string> names;
-  for (const auto& [name, text] : self.reports().texts) names.push_back(name);
+  for (const auto& [name, text] : self.reports.texts) names.push_back(name);
   return names;
 }
 
-py::list shares(const Executable& self) { return shares_of(self.reports().shares); }
+py::list shares(const Executable& self) { return shares_of(self.reports.shares); }
 
 py::dict step_times(const Executable& self) {
   py::dict out;
-  for (const auto& [step, ns] : self.reports().step_times_ns) out[py::str(step)] = ns;
+  for (const auto& [step, ns] : self.reports.step_times_ns) out[py::str(step)] = ns;
   return out;
 }
 
@@ -300,11 +300,11 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("steps", &steps, "The steps with a text, in their order.")
       .def("op_report",
            [](const Executable& self, bool algorithms) {
-             return algorithms ? self.reports().algorithms : self.reports().ops;
+             return algorithms ? self.reports.algorithms : self.reports.ops;
            },
            py::arg("algorithms") = false)
       .def("shares", &shares, "What runs where: a row for each stage.")
-      .def("memory_report", [](const Executable& self) { return self.reports().memory_bytes; })
+      .def("memory_report", [](const Executable& self) { return self.reports.memory_bytes; })
       .def("timestamps", &timestamps)
       .def("stream_times", &stream_times, py::arg("stream"))
       .def("constants", [](const Executable& self) { return py::bytes(self.constants()); })
@@ -375,7 +375,7 @@ void bind_executable(py::module_& module) {
       .def_property_readonly("replicas", &Executable::replicas)
       .def_property_readonly("device_iterations", &Executable::device_iterations)
       .def_property_readonly("runs_begun", &Executable::runs_begun)
-      .def_property_readonly("ipus", [](const Executable& self) { return self.reports().ipus; },
+      .def_property_readonly("ipus", [](const Executable& self) { return self.reports.ipus; },
                              "IPUs of one replica.")
       .def("set_output_mode",
            [](Executable& self, const std::string& stream, const std::string& mode,

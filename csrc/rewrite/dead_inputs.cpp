@@ -36,7 +36,7 @@ struct Loop {
 
   // Whether the loop needs a carried value whatever becomes of it.
   bool needs(size_t index) const {
-    return shared || (index == 0 && op->attrs.get_bool("conditional", false));
+    return shared || (index == 0 && op->attrs.get_bool(ir::attr::conditional, false));
   }
 };
 
@@ -112,7 +112,7 @@ std::vector<Loop> all_loops(const ir::Module& module) {
       loop.inputs.resize(op->operands.size(), nullptr);
       for (const auto& inner : loop.body->ops) {
         if (inner->name != ir::op::input) continue;
-        loop.inputs[static_cast<size_t>(inner->attrs.get_int("index"))] = inner->result();
+        loop.inputs[static_cast<size_t>(inner->attrs.get_int(ir::attr::index))] = inner->result();
       }
       ++runs[loop.body];
       loops.push_back(std::move(loop));
@@ -147,7 +147,8 @@ void shrink(const Loop& loop, const std::vector<bool>& keep, ValueSet& gone,
   }
   for (const auto& op : loop.body->ops) {
     if (op->name != ir::op::input || gone.contains(op->result())) continue;
-    op->attrs.set("index", numbers[static_cast<size_t>(op->attrs.get_int("index"))]);
+    op->attrs.set(ir::attr::index,
+                  numbers[static_cast<size_t>(op->attrs.get_int(ir::attr::index))]);
   }
   keep_only(loop.body->outputs, keep);
   keep_only(loop.op->operands, keep);

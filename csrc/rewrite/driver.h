@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "support/switches.h"
 
 namespace poptorch::rewrite {
 
-struct Pass {
-  std::string_view name;
-  std::string_view doc;
+struct Pass : Switch {
   bool (*run)(ir::Module&);
 };
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/element.h"
 #include "ir/part.h"
 #include "ops/annotation.h"
 #include "ops/op_def.h"
-#include "support/half.h"
 
 namespace poptorch::rewrite {
 
@@ -22,36 +22,11 @@ std::optional<double> number_of(const ir::Attr& attr) {
   return std::nullopt;
 }
 
-template <typename T>
-double first(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return static_cast<double>(value);
-}
-
 bool agree(const ir::Op& a, const ir::Op& b, ops::Rule rule) {
   return std::all_of(ops::annotations().begin(), ops::annotations().end(),
                      [&](const ops::Annotation& annotation) {
                        return annotation.rule != rule || ops::agree(a, b, annotation);
                      });
-}
-
-double first_element(ir::DType dtype, const std::byte* bytes) {
-  switch (dtype) {
-    case ir::DType::boolean:
-    case ir::DType::u8: return first<uint8_t>(bytes);
-    case ir::DType::i8: return first<int8_t>(bytes);
-    case ir::DType::i16: return first<int16_t>(bytes);
-    case ir::DType::i32: return first<int32_t>(bytes);
-    case ir::DType::i64: return first<int64_t>(bytes);
-    case ir::DType::f32: return first<float>(bytes);
-    case ir::DType::f64: return first<double>(bytes);
-    case ir::DType::f16:
-    case ir::DType::bf16: break;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return dtype == ir::DType::f16 ? f16_to_float(bits) : bf16_to_float(bits);
 }
 
 }  // namespace
@@ -118,8 +93,8 @@ const ir::Value* unmoved(const ir::Value* value) {
 bool is_alike(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::apart); }
 
 bool is_beside(const ir::Op& a, const ir::Op& b) {
-  return ops::agree(a, b, *ops::find_annotation("ipu")) &&
-         ops::agree(a, b, *ops::find_annotation("stage"));
+  return ops::agree(a, b, *ops::find_annotation(ir::attr::ipu)) &&
+         ops::agree(a, b, *ops::find_annotation(ir::attr::stage));
 }
 
 bool is_at_one_place(const ir::Op& a, const ir::Op& b) { return agree(a, b, ops::Rule::place); }
@@ -131,13 +106,13 @@ bool belong_together(const ir::Op& a, const ir::Op& b) {
 std::optional<double> uniform_value(const ir::Module& module, const ir::Value& value) {
   const ir::Op& op = *value.op;
   const int64_t numel = value.type.numel();
-  if (op.name == ir::op::full) return number_of(ops::attr_of(op, "fill_value"));
+  if (op.name == ir::op::full) return number_of(ops::attr_of(op, ir::attr::fill_value));
   if (op.name != ir::op::constant || numel == 0 || numel > most_elements) return std::nullopt;
   const std::vector<std::byte> bytes = ir::constant_bytes(module, op);
   const auto item = static_cast<size_t>(ir::item_bytes(value.type.dtype));
   // Equal to itself shifted by one element: all elements are equal.
   if (std::memcmp(bytes.data(), bytes.data() + item, bytes.size() - item) != 0) return std::nullopt;
-  return first_element(value.type.dtype, bytes.data());
+  return ir::element_at(value.type.dtype, bytes.data(), 0);
 }
 
 }  // namespace poptorch::rewrite

@@ -28,7 +28,7 @@ bool is_computed_in_f32(ir::DType dtype) {
 
 FixedValues::FixedValues(const ir::Module& module) {
   for (const ir::Op* op : module.all_ops()) {
-    if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
+    if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string(ir::attr::path));
   }
   for (const ir::Op* op : module.all_ops()) add(*op);
 }
@@ -36,7 +36,7 @@ FixedValues::FixedValues(const ir::Module& module) {
 void FixedValues::add(const ir::Op& op) {
   Kind kind = Kind::constant;
   if (op.name == ir::op::state) {
-    if (assigned_.contains(op.attrs.get_string("path"))) return;
+    if (assigned_.contains(op.attrs.get_string(ir::attr::path))) return;
     kind = Kind::state;
   } else if (!is_pure(op)) {
     return;

@@ -23,14 +23,16 @@ namespace poptorch::rewrite {
 namespace {
 
 bool is_plain_convolution(const ir::Op& op) {
-  return op.name == ir::op::convolution && ops::attr_of(op, "transposed") == ir::Attr(false);
+  return op.name == ir::op::convolution &&
+         ops::attr_of(op, ir::attr::transposed) == ir::Attr(false);
 }
 
 // A linear layer: the channels are the columns.
 bool is_plain_linear(const ir::Op& op) {
   return op.name == ir::op::addmm && op.operand(0)->type.rank() == 1 &&
          op.operand(0)->type.sizes[0] == op.result()->type.sizes[1] &&
-         ops::attr_of(op, "alpha") == ir::Attr(1.0) && ops::attr_of(op, "beta") == ir::Attr(1.0);
+         ops::attr_of(op, ir::attr::alpha) == ir::Attr(1.0) &&
+         ops::attr_of(op, ir::attr::beta) == ir::Attr(1.0);
 }
 
 class Folder {
@@ -70,20 +72,20 @@ class Folder {
   ir::Value* add(ir::OpName name, std::vector<ir::Value*> operands, ir::Attrs attrs,
                  const ir::Op& norm) {
     ir::Op& made = *list_.make(name, std::move(operands), std::move(attrs), norm);
-    made.attrs.erase("block");
-    const ir::Attr* block = norm.operand(0)->op->attrs.find("block");
-    if (block != nullptr) made.attrs.set("block", *block);
+    made.attrs.erase(ir::attr::block);
+    const ir::Attr* block = norm.operand(0)->op->attrs.find(ir::attr::block);
+    if (block != nullptr) made.attrs.set(ir::attr::block, *block);
     return made.result();
   }
 
   ir::Value* upcast(ir::Value* value, const ir::Op& like) {
     if (value == nullptr || !ir::is_half(value->type.dtype)) return value;
-    return add(ir::op::cast, {value}, attrs_of({{"dtype", ir::DType::f32}}), like);
+    return add(ir::op::cast, {value}, attrs_of({{ir::attr::dtype, ir::DType::f32}}), like);
   }
 
   ir::Value* fold(const ir::Op& norm) {
     const ir::Op& layer = *norm.operand(0)->op;
-    const float eps = static_cast<float>(std::get<double>(ops::attr_of(norm, "eps").value));
+    const float eps = static_cast<float>(std::get<double>(ops::attr_of(norm, ir::attr::eps).value));
     const ir::Type one{ir::DType::f32, {1}, {}};
     auto constant =
         make_like(graph_, norm, ir::op::constant, {}, module_.constant_attrs(one, &eps), {one});
@@ -113,7 +115,7 @@ class Folder {
     if (!is_linear) {
       ir::Dims sizes(layer.operand(1)->type.sizes.size(), 1);
       sizes[0] = scale->type.sizes[0];
-      scale = add(ir::op::reshape, {scale}, attrs_of({{"size", sizes}}), norm);
+      scale = add(ir::op::reshape, {scale}, attrs_of({{ir::attr::size, sizes}}), norm);
     }
     ir::Value*& weight = operands[is_linear ? 2 : 1];
     weight = add(ir::op::mul, {upcast(weight, norm), scale}, {}, norm);

@@ -31,7 +31,7 @@ struct Match {
 
 bool is_over_classes(const ir::Op& softmax) {
   const ir::Type &x = softmax.operand(0)->type, &y = softmax.result()->type;
-  const int64_t dim = softmax.attrs.get_int("dim");
+  const int64_t dim = softmax.attrs.get_int(ir::attr::dim);
   return x.rank() == 2 && (dim == 1 || dim == -1) && x.dtype == y.dtype;
 }
 
@@ -112,7 +112,7 @@ class Fuser {
     } else if (&op == match.softmax_gradient) {
       const ir::Op& of_loss = *match.loss_gradient;
       ir::Attrs attrs;
-      for (const char* name : {"reduction", "ignore_index"}) {
+      for (const ir::AttrName name : {ir::attr::reduction, ir::attr::ignore_index}) {
         if (const ir::Attr* attr = of_loss.attrs.find(name)) attrs.set(name, *attr);
       }
       instead_.emplace(

@@ -29,13 +29,14 @@ bool has_few_indices(const ir::Op& rows) {
 // The op that makes this operand of an addition, if it can add to the other one.
 const ir::Op* rows_of(const ir::Op& add, size_t operand) {
   const ir::Op* rows = add.operand(operand)->op;
-  const bool fits = rows->name == ir::op::embedding_backward &&
-                    rows->operand(sum_operand) == nullptr && has_few_indices(*rows) &&
-                    ops::attr_of(*rows, "scale_grad_by_freq") == ir::Attr(false) &&
-                    ops::attr_of(add, "alpha") == ir::Attr(1.0) &&
-                    add.operand(1 - operand)->type == add.result()->type &&
-                    rows->result()->type == add.result()->type && is_at_one_place(*rows, add) &&
-                    ops::attr_of(*rows, "recompute") == ops::attr_of(add, "recompute");
+  const bool fits =
+      rows->name == ir::op::embedding_backward && rows->operand(sum_operand) == nullptr &&
+      has_few_indices(*rows) &&
+      ops::attr_of(*rows, ir::attr::scale_grad_by_freq) == ir::Attr(false) &&
+      ops::attr_of(add, ir::attr::alpha) == ir::Attr(1.0) &&
+      add.operand(1 - operand)->type == add.result()->type &&
+      rows->result()->type == add.result()->type && is_at_one_place(*rows, add) &&
+      ops::attr_of(*rows, ir::attr::recompute) == ops::attr_of(add, ir::attr::recompute);
   return fits ? rows : nullptr;
 }
 
@@ -54,7 +55,7 @@ bool fuse(ir::Graph& graph) {
       if (rows == nullptr || uses.at(rows->result()) != 1) continue;
       op->operands = {rows->operand(0), rows->operand(1), op->operand(1 - i)};
       op->name = rows->name;
-      op->attrs.erase("alpha");
+      op->attrs.erase(ir::attr::alpha);
       for (const auto& [name, value] : rows->attrs) {
         if (!is_kept_by_addition(name)) op->attrs.set(name, value);
       }

@@ -23,7 +23,7 @@ ir::Op* OpList::make(ir::OpName name, std::vector<ir::Value*> operands, ir::Attr
   return ops_.back().get();
 }
 
-ir::Attrs attrs_of(std::initializer_list<ir::Attrs::Item> items) {
+ir::Attrs attrs_of(std::initializer_list<std::pair<ir::AttrName, ir::Attr>> items) {
   ir::Attrs attrs;
   for (const auto& [name, value] : items) attrs.set(name, value);
   return attrs;

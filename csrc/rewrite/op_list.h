@@ -52,6 +52,6 @@ class OpList {
 };
 
 // Attributes {name: value, ...}.
-ir::Attrs attrs_of(std::initializer_list<ir::Attrs::Item> items);
+ir::Attrs attrs_of(std::initializer_list<std::pair<ir::AttrName, ir::Attr>> items);
 
 }  // namespace poptorch::rewrite

@@ -7,7 +7,7 @@
 
 namespace poptorch::rewrite {
 
-#define PASS(name, doc) bool name(ir::Module& module);
+#define PASS(name, off_for, doc) bool name(ir::Module& module);
 #include "rewrite/passes.def"
 #undef PASS
 

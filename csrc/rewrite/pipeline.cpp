@@ -22,7 +22,7 @@ std::vector<std::string> pipeline() {
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> table = {
-#define PASS(name, doc) {#name, doc, name},
+#define PASS(name, off_for, doc) {{#name, OffFor::off_for, doc}, name},
 #include "rewrite/passes.def"
 #undef PASS
   };

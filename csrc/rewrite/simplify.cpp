@@ -74,7 +74,7 @@ ir::Value* resize(ir::Op& op, Context& context) {
   const ir::Op* before = maker(op, op.name);
   if (before == nullptr) return nullptr;
   op.operands[0] = before->operands[0];
-  op.attrs.set("size", op.result()->type.sizes);
+  op.attrs.set(ir::attr::size, op.result()->type.sizes);
   context.edited = true;
   return same_type(op, op.operand(0));
 }
@@ -85,26 +85,26 @@ ir::Dims wrapped(ir::Dims dims) {
 }
 
 ir::Value* permute(ir::Op& op, Context& context) {
-  const ir::Dims dims = wrapped(op.attrs.get_ints("dims"));
+  const ir::Dims dims = wrapped(op.attrs.get_ints(ir::attr::dims));
   bool is_identity = true;
   for (size_t i = 0; i < dims.size(); ++i) is_identity &= dims[i] == static_cast<int64_t>(i);
   if (is_identity) return same_type(op, op.operand(0));
   const ir::Op* before = maker(op, ir::op::permute);
   if (before == nullptr) return nullptr;
-  const ir::Dims first = wrapped(before->attrs.get_ints("dims"));
+  const ir::Dims first = wrapped(before->attrs.get_ints(ir::attr::dims));
   ir::Dims both;
   const bool is_swapped = MUTANT(permutes_join_backwards);
   const ir::Dims &outer = is_swapped ? first : dims, &inner = is_swapped ? dims : first;
   for (int64_t dim : outer) both.push_back(inner[static_cast<size_t>(dim)]);
   op.operands[0] = before->operands[0];
-  op.attrs.set("dims", both);
+  op.attrs.set(ir::attr::dims, both);
   context.edited = true;
   return permute(op, context);
 }
 
 // A slice that takes everything keeps the sizes; only a negative step could still reorder.
 ir::Value* slice(ir::Op& op, Context&) {
-  const ir::Attr step = ops::attr_of(op, "step");
+  const ir::Attr step = ops::attr_of(op, ir::attr::step);
   return step == ir::Attr(1) ? same_type(op, op.operand(0)) : nullptr;
 }
 
@@ -119,15 +119,15 @@ ir::Value* neg(ir::Op& op, Context&) {
 
 // alpha=-1 turns one into the other; 1 is the default.
 void drop_alpha(ir::Op& op, Context& context) {
-  if (!(ops::attr_of(op, "alpha") == ir::Attr(-1.0))) return;
+  if (!(ops::attr_of(op, ir::attr::alpha) == ir::Attr(-1.0))) return;
   op.name = op.name == ir::op::add ? ir::op::sub : ir::op::add;
-  op.attrs.erase("alpha");
+  op.attrs.erase(ir::attr::alpha);
   context.edited = true;
 }
 
 ir::Value* add_or_sub(ir::Op& op, Context& context) {
   drop_alpha(op, context);
-  if (!(ops::attr_of(op, "alpha") == ir::Attr(1.0))) return nullptr;
+  if (!(ops::attr_of(op, ir::attr::alpha) == ir::Attr(1.0))) return nullptr;
   // The zero that changes no float, whatever its sign, is -0.0 added or 0.0 taken away.
   const bool is_float = ir::is_float(op.result()->type.dtype);
   const double zero = is_float && op.name == ir::op::add ? -0.0 : 0.0;
@@ -147,12 +147,12 @@ ir::Value* mul(ir::Op& op, Context& context) {
 ir::Value* div(ir::Op& op, Context& context) {
   ir::Value* x = same_type(op, op.operand(0));
   const bool rounds = ir::is_float(op.result()->type.dtype) &&
-                      !ops::attr_of(op, "rounding_mode").is_none();
+                      !ops::attr_of(op, ir::attr::rounding_mode).is_none();
   return x != nullptr && !rounds && is_uniform(context, op.operand(1), 1.0) ? x : nullptr;
 }
 
 ir::Value* dropout(ir::Op& op, Context&) {
-  return op.attrs.get_float("p", 1.0) == 0.0 ? same_type(op, op.operand(0)) : nullptr;
+  return op.attrs.get_float(ir::attr::p, 1.0) == 0.0 ? same_type(op, op.operand(0)) : nullptr;
 }
 
 const std::unordered_map<ir::OpName, SimplifyRule>& rules() {

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ir/constants_file.h"
-#include "ir/text.h"
 #include "run/state_order.h"
 #include "support/align.h"
 #include "support/error.h"
@@ -60,10 +58,9 @@ class Running {
 
 }  // namespace
 
-Executable::Executable(assemble::Program program, EngineOptions options, Reports reports)
+Executable::Executable(assemble::Program program, EngineOptions options)
     : engine_(std::move(program), options),
       is_sharing_(engine_.program().settings.is_on("share_weights")),
-      reports_(std::move(reports)),
       process_(getpid()),
       forks_(fork_count()) {}
 
@@ -78,32 +75,6 @@ Executable::Lock Executable::locked(std::string_view what) const {
              "thread: the handler of a signal may only read its weights. Do that after the call; "
              "a handler that raises an exception ends it.");
   return Lock(mutex_);
-}
-
-const std::string& Executable::ir(std::string_view step) const {
-  std::string names;
-  for (const auto& [name, text] : reports_.texts) {
-    if (name == step) return text;
-    names += concat(names.empty() ? "" : ", ", name);
-  }
-  throw_user_error(concat("[compile] there is no IR text of step \"", step, "\". Steps with text: ",
-                          names.empty() ? "none" : names, "."));
-}
-
-std::string Executable::constants() const {
-  std::map<int64_t, const std::byte*> known;
-  for (const assemble::Constant& constant : engine_.program().constants) {
-    known[constant.addr] = constant.bytes.data();
-  }
-  const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
-  for (const ir::Op* op : module->all_ops()) {
-    if (op->name != ir::op::constant || !op->attrs.has("hash")) continue;
-    const std::string& hash = op->attrs.get_string("hash");
-    const std::string found =
-        module->add_constant(op->result()->type, known.at(op->attrs.get_int("addr")));
-    INTERNAL_CHECK(found == hash, "[run] the constant ", hash, " has hash ", found, " in memory");
-  }
-  return ir::pack_constants(*module);
 }
 
 void Executable::release(const Engine::Paths& elsewhere) {

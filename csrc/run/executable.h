@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -23,35 +22,18 @@
 #include <utility>
 #include <vector>
 
-#include "ir/type.h"
-#include "place/place.h"
 #include "run/engine.h"
 
 namespace poptorch::run {
 
-// What compile learned on the way: reports for the user, nothing that a run needs.
-struct Reports {
-  std::vector<std::pair<std::string, std::string>> texts;       // step -> IR text after it
-  std::vector<std::pair<std::string, int64_t>> step_times_ns;   // step -> wall time
-  std::map<std::string, int64_t> memory_bytes;                  // category -> bytes at the peak
-  std::map<std::string, std::map<std::string, int64_t>> ops;    // phase -> op -> count
-  // The same with algorithms in the names: "convolution [winograd]".
-  std::map<std::string, std::map<std::string, int64_t>> algorithms;
-  int64_t ipus = 1;                                             // of one replica
-  std::vector<place::Share> shares;                             // of the stages
-};
-
 class Executable {
  public:
-  Executable(assemble::Program program, EngineOptions options, Reports reports);
+  Executable(assemble::Program program, EngineOptions options);
 
   const std::vector<assemble::Stream>& streams() const { return engine_.program().streams; }
   const std::vector<assemble::State>& states() const { return engine_.program().states; }
   int replicas() const { return engine_.replicas(); }
   int64_t device_iterations() const { return engine_.program().device_iterations; }
-  const Reports& reports() const { return reports_; }
-  // IR text after a step: translate, rewrite, place, lower, schedule, plan.
-  const std::string& ir(std::string_view step) const;
 
   // Copies a state's bytes in or out. `replica` -1 writes to all of them. A name that does not
   // exist, or another number of bytes, is a user error.
@@ -80,9 +62,6 @@ class Executable {
   void set_output_mode(std::string_view stream, OutputMode mode, int64_t period = 1);
   // Slices that an output's host tensor holds in its present mode, or that an input's must hold.
   int64_t host_slices(std::string_view stream) const;
-
-  // The large constants that the planned text names, as ir::pack_constants gives them.
-  std::string constants() const;
 
   // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business. For
   // `poll` see Engine::run; it may read states, which are those of the last update, and all else
@@ -118,7 +97,6 @@ class Executable {
 
   Engine engine_;
   bool is_sharing_ = true;
-  Reports reports_;
   int process_, forks_;  // where the arenas are
   std::atomic<int64_t> runs_begun_ = 0;
   std::atomic<bool> is_long_ = true;

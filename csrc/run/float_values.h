@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "ir/element.h"
 #include "ir/type.h"
-#include "support/half.h"
 
 namespace poptorch::run {
 
@@ -36,22 +36,6 @@ auto with_float(ir::DType dtype, const auto& fn) {
   }
 }
 
-inline double value_at(ir::DType dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case ir::DType::boolean:
-    case ir::DType::u8: return static_cast<const uint8_t*>(data)[i];
-    case ir::DType::i8: return static_cast<const int8_t*>(data)[i];
-    case ir::DType::i16: return static_cast<const int16_t*>(data)[i];
-    case ir::DType::i32: return static_cast<const int32_t*>(data)[i];
-    case ir::DType::i64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
-    case ir::DType::f16: return double{f16_to_float(static_cast<const uint16_t*>(data)[i])};
-    case ir::DType::bf16: return double{bf16_to_float(static_cast<const uint16_t*>(data)[i])};
-    case ir::DType::f32: return double{static_cast<const float*>(data)[i]};
-    case ir::DType::f64: return static_cast<const double*>(data)[i];
-  }
-  return 0;
-}
-
 // Walks through a tensor in the order of `sizes`, to which it is broadcast.
 class Elements {
  public:
@@ -62,7 +46,7 @@ class Elements {
         strides_(ir::broadcast_strides(type, sizes)),
         at_(sizes.size(), 0) {}
 
-  double value() const { return value_at(dtype_, data_, offset_); }
+  double value() const { return ir::element_at(dtype_, data_, offset_); }
   void next() {
     for (size_t dim = sizes_.size(); dim-- > 0;) {
       offset_ += strides_[dim];

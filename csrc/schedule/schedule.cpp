@@ -73,8 +73,8 @@ class Scheduler {
   bool reads_assigned(ir::Value* value, const ir::Op* own) const {
     const ir::Op& source = *rewrite::memory_of(value)->op;
     if (source.name != ir::op::state) return false;
-    const std::string& path = source.attrs.get_string("path");
-    if (own != nullptr && own->attrs.get_string("path") == path) return false;
+    const std::string& path = source.attrs.get_string(ir::attr::path);
+    if (own != nullptr && own->attrs.get_string(ir::attr::path) == path) return false;
     return uses_.at(&graph_).assigned.contains(path);
   }
 
@@ -210,7 +210,7 @@ class Scheduler {
       for (ir::Value* operand : op.operands) {
         const ir::Op* source = operand == nullptr ? nullptr : rewrite::memory_of(operand)->op;
         if (source != nullptr && source->name == ir::op::state) {
-          readers[source->attrs.get_string("path")].push_back(static_cast<int>(i));
+          readers[source->attrs.get_string(ir::attr::path)].push_back(static_cast<int>(i));
         }
       }
       for (const ir::Graph* body : ir::bodies_of(module_, op)) {
@@ -228,7 +228,7 @@ class Scheduler {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const ir::Op& op = *graph_.ops[i];
       if (op.name != ir::op::assign) continue;
-      const auto found = readers.find(op.attrs.get_string("path"));
+      const auto found = readers.find(op.attrs.get_string(ir::attr::path));
       if (found == readers.end()) continue;
       for (const int reader : found->second) add_edge(reader, static_cast<int>(i));
       // The ops that make the new value in place of the old one. Each takes what the one before
@@ -257,8 +257,8 @@ class Scheduler {
       for (ir::Value* operand : op.operands) {
         if (operand != nullptr) readers[rewrite::memory_of(operand)].push_back(static_cast<int>(i));
       }
-      if (!op.attrs.has("inplace")) continue;
-      for (const int64_t operand : op.attrs.get_ints("inplace")) {
+      if (!op.attrs.has(ir::attr::inplace)) continue;
+      for (const int64_t operand : op.attrs.get_ints(ir::attr::inplace)) {
         if (operand < 0) continue;
         const ir::Value* memory = rewrite::memory_of(op.operand(static_cast<size_t>(operand)));
         for (const int reader : readers[memory]) add_edge(reader, static_cast<int>(i));
@@ -340,7 +340,7 @@ void schedule(ir::Module& module) {
 
 void number(ir::Graph& graph) {
   int64_t order = 0;
-  for (const auto& op : graph.ops) op->attrs.set("order", order++);
+  for (const auto& op : graph.ops) op->attrs.set(ir::attr::order, order++);
 }
 
 }  // namespace poptorch::schedule

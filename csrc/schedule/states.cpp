@@ -10,8 +10,8 @@ void collect(const ir::Module& module, const ir::Graph& graph, StateUses& uses) 
   if (uses.contains(&graph)) return;
   StateUse use;
   for (const auto& op : graph.ops) {
-    if (op->name == ir::op::state) use.read.insert(op->attrs.get_string("path"));
-    if (op->name == ir::op::assign) use.assigned.insert(op->attrs.get_string("path"));
+    if (op->name == ir::op::state) use.read.insert(op->attrs.get_string(ir::attr::path));
+    if (op->name == ir::op::assign) use.assigned.insert(op->attrs.get_string(ir::attr::path));
     for (const ir::Graph* body : ir::bodies_of(module, *op)) {
       collect(module, *body, uses);
       const StateUse& inside = uses.at(body);

@@ -50,12 +50,27 @@ class AlgorithmTable {
  public:
   using Row = Algorithm<Problem, Make>;
 
-  AlgorithmTable(std::string_view family, std::vector<Row> rows)
-      : family_(family), rows_(std::move(rows)) {
-    for (const Row& row : rows_) register_algorithm({family_, row.name, row.doc});
+  AlgorithmTable(std::string_view family, std::vector<Row> rows) : family_(family) {
+    add(std::move(rows));
   }
   AlgorithmTable(const AlgorithmTable&) = delete;
   AlgorithmTable& operator=(const AlgorithmTable&) = delete;
+
+  // Rows of another folder, at load time, behind those that are there.
+  void add(std::vector<Row> rows) {
+    for (Row& row : rows) {
+      register_algorithm({family_, row.name, row.doc});
+      rows_.push_back(row);
+    }
+  }
+
+  // The one of this name, which must be there.
+  const Row& row(std::string_view name) const {
+    for (const Row& row : rows_) {
+      if (row.name == name) return row;
+    }
+    throw_internal_error(__FILE__, __LINE__, "row", concat("no algorithm ", family_, ":", name));
+  }
 
   // A forced one that applies; else the cheapest that applies and is on, of equal ones the first.
   // nullptr: none applies.

@@ -6,7 +6,7 @@ namespace poptorch {
 
 const std::vector<Switch>& all_switches() {
   static const std::vector<Switch> switches = {
-#define SWITCH(name, doc) {#name, doc},
+#define SWITCH(name, off_for, doc) {#name, OffFor::off_for, doc},
 #include "support/switches.def"
 #undef SWITCH
   };

@@ -8,8 +8,18 @@
 
 namespace poptorch {
 
+// What else turns an optimization off: options of a compilation (CompileOptions in compile.h).
+enum class OffFor {
+  nothing,
+  checks,       // check_floats and record_floats: it fuses, moves or overwrites operations
+  recording,    // record_floats: it looks at arguments where they are copied to
+  determinism,  // deterministic
+};
+
 struct Switch {
-  std::string_view name, doc;
+  std::string_view name;
+  OffFor off_for;
+  std::string_view doc;
 };
 
 // The rows of switches.def.

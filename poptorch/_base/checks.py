@@ -49,9 +49,11 @@ class Check(abc.ABC):
 
     Attributes:
         text: the values that it takes, for error messages and the reference page.
+        errors: what it raises for others.
     """
 
     text = ""
+    errors: tuple[type[Exception], ...] = (TypeError, ValueError)
 
     @abc.abstractmethod
     def __call__(self, value, option: str):
@@ -114,6 +116,7 @@ class Bool(Check):
     """True or False."""
 
     text = "True or False"
+    errors = (TypeError,)
 
     def __call__(self, value, option: str) -> bool:
         if not isinstance(value, bool):
@@ -125,6 +128,7 @@ class Nothing(Check):
     """None alone: an option that exists to be read."""
 
     text = "None"
+    errors = (ValueError,)
 
     def __call__(self, value, option: str) -> None:
         if value is not None:
@@ -152,6 +156,7 @@ class Path(Check):
     is_as_given: bool = False
 
     text = "a path (str or os.PathLike)"
+    errors = (TypeError,)
 
     def __call__(self, value, option: str) -> str:
         if not isinstance(value, (str, os.PathLike)):
@@ -164,6 +169,7 @@ class Texts(Check):
     """A list or tuple of str, kept as a list."""
 
     text = "a list of str"
+    errors = (TypeError,)
 
     def __call__(self, value, option: str) -> list[str]:
         if not isinstance(value, (list, tuple)):
@@ -191,6 +197,11 @@ class Member(Check):
         """``one of Kind.A, Kind.B``."""
         names = [f"{self.kind.__name__}.{m.name}" for m in self.kind if m not in self.without]
         return f"one of {', '.join(names)}"
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """A ValueError too where the check leaves members out."""
+        return (TypeError, ValueError) if self.without else (TypeError,)
 
     def __call__(self, value, option: str):
         if not isinstance(value, self.kind):
@@ -242,6 +253,11 @@ class OrNone(Check):
     def text(self) -> str:
         """The other's text, ``or None``."""
         return f"{self.inner.text}, or None"
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Those of the other."""
+        return self.inner.errors
 
     def __call__(self, value, option: str):
         if value is None:

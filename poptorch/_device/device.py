@@ -39,6 +39,9 @@ class Device:
     Args:
         options: resolved options of the executor.
 
+    Attributes:
+        is_held: whether the executor holds its device; :meth:`take` and :meth:`release` set it.
+
     Raises:
         ValueError: An environment variable about devices holds what it does not take.
         poptorch.Error: An offline target was asked for together with the IPU Model.
@@ -46,18 +49,13 @@ class Device:
 
     def __init__(self, options: Options):
         self._options = options
-        self._is_held = False
+        self.is_held = False
         self._refusal = _refusal(options)
         environment.check()
         if options.offline_ipu_version is not None and _model_is_wanted(options):
             raise Error("[useOfflineIpuTarget] an offline target cannot be used together with the "
                         "IPU Model, which useIpuModel(True) or one of the environment variables "
                         f"{' and '.join(environment.MODELS)} selects. Use only one of the two.")
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the executor holds its device."""
-        return self._is_held
 
     def when_free(self, take: Callable):
         """What ``take`` returns, which takes the device. If ``POPTORCH_WAIT_FOR_IPU`` says so, it
@@ -99,7 +97,7 @@ class Device:
 
     def release(self) -> None:
         """Gives the device back."""
-        self._is_held = False
+        self.is_held = False
         with _lock:
             reference = _holders.get(self._options.ipu_id)
             if reference is not None and reference() is self:
@@ -125,10 +123,10 @@ class Device:
         Raises:
             Busy: Another executor holds it.
         """
-        if self._is_held or self._refusal:
+        if self.is_held or self._refusal:
             return
         self._claim()
-        self._is_held = True
+        self.is_held = True
         if self._options.use_ipu_model is False:
             _once(logger.warning, "useIpuModel(False) requires an IPU system, but none is "
                                   "present: running on the IPU Model.")

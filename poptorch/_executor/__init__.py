@@ -1,1 +1,1 @@
-"""The executor's concerns, one a file."""
+"""The parts of an executor, one a file. :class:`poptorch.PoplarExecutor` forwards to them."""

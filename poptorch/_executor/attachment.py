@@ -1,15 +1,27 @@
 """The executor's hold on its device: taken, given back, and taken again."""
 
-from poptorch._base import interrupts
+from dataclasses import dataclass
+
 from poptorch._base.torch_private import modes_off
 from poptorch._base.unimplemented import LATER
-from poptorch._capture.process_state import one_at_a_time
-from poptorch._runtime import device_memory
+from poptorch._device.device import Device
+from poptorch._reports.profile_report import ProfileReport
+from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.lifecycle import Lifecycle
+from poptorch._runtime.programs import Programs
+from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class Attachment:
-    """Takes the device of an executor and releases it; a part of PoplarExecutor."""
+    """Takes the device of an executor and releases it."""
+
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    lifecycle: Lifecycle
+    report: ProfileReport | None
 
     def isAttachedToDevice(self) -> bool:
         """Whether the executor holds its device: from when ``Options.connectionType`` says on.
@@ -26,11 +38,12 @@ class Attachment:
             >>> before, model.isAttachedToDevice()
             (False, True)
         """
-        return self._device.is_held
+        return self.device.is_held
 
     @property
-    def _is_attached(self) -> bool:
-        return self._device.is_held
+    def is_attached(self) -> bool:
+        """As :meth:`isAttachedToDevice`."""
+        return self.device.is_held
 
     def attachToDevice(self) -> None:
         """Takes the device again after :meth:`detachFromDevice`. A call does so by itself.
@@ -52,14 +65,14 @@ class Attachment:
             >>> model.isAttachedToDevice()
             True
         """
-        self._compiled_model("attachToDevice")
-        self._device.check_can_run()
-        if self._device.is_held:
+        self.programs.require("attachToDevice")
+        self.device.check_can_run()
+        if self.device.is_held:
             raise Error("[attachToDevice] Device is already attached: the model holds it since it "
                         "was compiled or last called. Leave the call out, or call "
                         "detachFromDevice() first.")
         modes_off.is_plain_for("attachToDevice")
-        self._attach()
+        self.attach()
 
     def detachFromDevice(self) -> None:
         """Lets go of the device, and of the memory of the program, which stays compiled.
@@ -85,46 +98,69 @@ class Attachment:
             >>> torch.equal(model(torch.ones(2)), y), model.isAttachedToDevice()
             (True, True)
         """
-        if self._device.is_held:
-            with modes_off.plain_torch():
-                if self._detach():
-                    return
+        with modes_off.plain_torch():
+            if self.device.is_held and self.lifecycle.alone("detachFromDevice", self._detach):
+                return
         raise Error("[detachFromDevice] Device is not attached: the model holds none. Call it, or "
                     "compile() or attachToDevice(), first.")
 
-    @interrupts.whole
     def _detach(self) -> bool:
         """Whether a device was held, and is no more."""
-        with self._in_flight.end("detachFromDevice"), one_at_a_time:
-            compiled = self._compiled
-            if compiled is None or not self._device.is_held:  # another thread was faster
-                return False
-            if self._weights.is_newest:
-                self._weights.to_host()
-            # First, so that the next call does all the rest anew, whatever happens here.
-            self._device.release()
-            self._weights.forget()
-            device_memory.release(compiled)
-            return True
+        if self.programs.current is None or not self.device.is_held:  # by another thread
+            return False
+        if self.weights.is_newest:
+            self.weights.to_host()
+        # First, so that the next call does all the rest anew, whatever happens here.
+        self.device.release()
+        self.programs.release_memory()
+        return True
+
+    def attach(self) -> None:
+        """Takes the device for the current program, unless that is done."""
+        if not self.device.is_held:
+            self.lifecycle.alone("attachToDevice", self._attach)
 
     def _attach(self) -> None:
-        """Takes the device for the compiled program, unless that is done."""
-        self._device.when_free(self._attach_once)
-
-    @interrupts.whole
-    def _attach_once(self) -> None:
-        with self._in_flight.end("attachToDevice"), one_at_a_time, modes_off.plain_torch():
-            compiled = self._compiled
-            if compiled is None or self._device.is_held:  # another thread was faster
-                return
-            compiled.guard.check()
+        program = self.programs.current
+        if program is None or self.device.is_held:  # another thread was faster
+            return
+        with modes_off.plain_torch():
+            program.guard.check()
             try:
-                self._device.take()
-                device_memory.restore(compiled, lambda: self._weights.compiled(compiled, self),
-                                      self._weights.forget)
+                self.device.take()
+                self.programs.take_memory(program)
             except BaseException:
-                self._device.release()
+                self.device.release()
                 raise
+
+    def destroy(self) -> None:
+        """Reads the weights back and frees the device. A later call compiles again.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> _ = model(torch.ones(3, 4))
+            >>> model.destroy()
+            >>> model.isCompiled()
+            False
+        """
+        program = self.programs.current
+        # Without a program there are no calls to wait for, but a signal's handler in one that
+        # compiles.
+        self.lifecycle.alone("destroy", lambda: self._destroy(program),
+                              waits_for_calls=program is not None)
+
+    def _destroy(self, program: CompiledModel | None) -> None:
+        if self.programs.current is not program:  # another thread destroyed it, or compiled
+            return
+        if self.weights.is_newest:
+            self.weights.to_host()
+        if self.report is not None:
+            self.report.write_trace()
+        self.programs.clear()
+        self.device.release()
+        self.weights.unwatch()
 
     def cycleCount(self) -> int:
         """The cycles that the last run took on the device; not implemented.

@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import torch
 
-from poptorch._base.checks import public_names
-from poptorch._runtime import counters
+from poptorch._runtime import latency
+from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
 from poptorch.enums import CommGroupType
 from poptorch.options import Options
 
@@ -19,8 +21,12 @@ _WORD = r'"(?:[^"\\]|\\.)*"|[^\s":\\]+'
 _PLACE = re.compile(rf"  // (?:{_WORD})?:\d+(?: (?P<module>{_WORD}))?$")
 
 
+@dataclass(frozen=True)
 class Inspection:
-    """Names, anchors, times and the random state; a part of PoplarExecutor."""
+    """Names, anchors, times and the random state."""
+
+    wrapped: Wrapped
+    programs: Programs
 
     def isCompiled(self) -> bool:
         """Whether the model has been compiled (and not destroyed).
@@ -32,7 +38,7 @@ class Inspection:
             >>> model.isCompiled()
             False
         """
-        return self._compiled is not None
+        return self.programs.current is not None
 
     @property
     def model(self) -> torch.nn.Module:
@@ -45,7 +51,7 @@ class Inspection:
             >>> model.model
             Linear(in_features=4, out_features=2, bias=True)
         """
-        return self._user_model
+        return self.wrapped.user_model
 
     @property
     def options(self) -> Options:
@@ -62,7 +68,7 @@ class Inspection:
             >>> opts.output_mode.name, model.options.output_mode.name
             ('Default', 'All')
         """
-        return self._options
+        return self.wrapped.options
 
     @property
     def training(self) -> bool:
@@ -75,26 +81,23 @@ class Inspection:
             >>> model.training
             False
         """
-        return self._training
-
-    def __dir__(self) -> list[str]:
-        return public_names([*super().__dir__(), *dir(self._user_model)])
+        return self.wrapped.training
 
     # Names that existing programs read.
 
     @property
-    def _executable(self):
+    def executable(self):
         """The compiled program; None before."""
-        return self._compiled and self._compiled.executable
+        program = self.programs.current
+        return program and program.executable
 
     @property
-    def _executable_inputs(self):
+    def executable_inputs(self):
         """Tensors like those that the model is compiled for, without values; None before."""
-        if self._compiled is None:
-            return None
-        leaves = self._compiled.arguments.tensor_leaves()
-        return SimpleNamespace(args=tuple(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
-                                          for leaf in leaves))
+        program = self.programs.current
+        return program and SimpleNamespace(args=tuple(
+            torch.zeros((), dtype=leaf.dtype).expand(leaf.shape)
+            for leaf in program.arguments.tensor_leaves()))
 
     def getTensorNames(self) -> list[str]:
         """The names of all tensors of the model, as ``Options.anchorTensor`` takes them.
@@ -119,7 +122,7 @@ class Inspection:
             >>> model.getTensorNames()
             ['input.input', 'weight', 'bias', 't', 'addmm', 'output.0']
         """
-        compiled = self._compiled
+        compiled = self.programs.current
         if compiled is None:
             raise AssertionError("[getTensorNames] the model is not compiled. Call it, or "
                                  "compile() it, first.")
@@ -148,9 +151,9 @@ class Inspection:
             >>> model.getAnchoredTensor("hidden").shape
             torch.Size([3, 5])
         """
-        return self._compiled_model("getAnchoredTensor").call.anchored(short_name)
+        return self.programs.require("getAnchoredTensor").call.anchored(short_name)
 
-    def _debugGetPopartIR(self) -> str:
+    def popart_ir(self) -> str:
         """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
 
         An entry for each op, graph by graph: its name, the module that it comes from, and its line
@@ -160,7 +163,7 @@ class Inspection:
             poptorch.Error: The model is not compiled.
         """
         ops = []
-        executable = self._compiled_model("_debugGetPopartIR").executable
+        executable = self.programs.require("_debugGetPopartIR").executable
         for line in executable.ir("plan").splitlines():
             found = _OP.match(line)
             if found is not None:
@@ -215,7 +218,7 @@ class Inspection:
             >>> 0 < least <= mean <= greatest
             True
         """
-        return self._times("getLatency").latency(counters.round_trip)
+        return self._times("getLatency").latency(latency.round_trip)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
         """The time from the request for the first argument to the last one there; as in
@@ -232,7 +235,7 @@ class Inspection:
             >>> len(model.getHostIpuLatency())
             3
         """
-        return self._times("getHostIpuLatency").latency(counters.host_to_ipu)
+        return self._times("getHostIpuLatency").latency(latency.host_to_ipu)
 
     def getComputeLatency(self) -> tuple[float, float, float]:
         """The time from the last argument there to the last result available; as in
@@ -249,7 +252,7 @@ class Inspection:
             >>> len(model.getComputeLatency())
             3
         """
-        return self._times("getComputeLatency").latency(counters.compute)
+        return self._times("getComputeLatency").latency(latency.compute)
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
         """The time from the first result available to the last one at the host; as in
@@ -266,13 +269,13 @@ class Inspection:
             >>> len(model.getIpuHostLatency())
             3
         """
-        return self._times("getIpuHostLatency").latency(counters.ipu_to_host)
+        return self._times("getIpuHostLatency").latency(latency.ipu_to_host)
 
-    def _times(self, where: str) -> counters.RunTimes:
-        compiled, options = self._compiled_model(where), self._options
-        return counters.RunTimes(compiled.executable, compiled.interface, options.output_mode,
-                                 options.output_return_period,
-                                 options.input_group_type is CommGroupType.Orthogonal)
+    def _times(self, where: str) -> latency.RunTimes:
+        program, options = self.programs.require(where), self.wrapped.options
+        return latency.RunTimes(program.executable, program.interface, options.output_mode,
+                                options.output_return_period,
+                                options.input_group_type is CommGroupType.Orthogonal)
 
     @property
     def compilationTime(self) -> float:
@@ -289,8 +292,7 @@ class Inspection:
             >>> model.compilationTime > 0
             True
         """
-        self._compiled_model("compilationTime")
-        return self._compile_seconds
+        return self.programs.all[self.programs.require("compilationTime")]
 
     # -- the random generator ------------------------------------------------------------------
 
@@ -317,8 +319,12 @@ class Inspection:
             >>> torch.equal(model(x), second)
             True
         """
-        return self._compiled_model("rng_state").random.read()
+        return self.programs.require("rng_state").random.read()
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
-        self._compiled_model("rng_state").random.write(state)
+        self.programs.require("rng_state").random.write(state)
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """See :func:`poptorch.testing.gradients`."""
+        return self.programs.require("gradients").call.gradients()

@@ -1,17 +1,33 @@
 """The executor's methods that show the compiled program."""
 
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakMethod
 
 from poptorch._base import interrupts
 from poptorch._base.torch_private import modes_off
+from poptorch._device.device import Device
+from poptorch._executor.attachment import Attachment
+from poptorch._executor.compilation import Compilation
 from poptorch._reports import partition, work
-from poptorch._runtime.build import Source, build
 from poptorch._runtime.nan_report import NanReport, recording, replay
+from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
+from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class Reports:
-    """Text, memory, places and ops of the program; a part of PoplarExecutor."""
+    """Text, memory, places and ops of the program, and values that are not finite."""
+
+    wrapped: Wrapped
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    attachment: Attachment
+    compilation: Compilation
+    build: WeakMethod  # of PoplarExecutor._build
 
     def ir(self, step: str = "plan") -> str:
         """The program's text after a step.
@@ -31,7 +47,7 @@ class Reports:
             >>> "linear" in model.ir("translate") or "addmm" in model.ir("translate")
             True
         """
-        return self._compiled_model("ir").executable.ir(step)
+        return self.programs.require("ir").executable.ir(step)
 
     def memory_report(self) -> dict[str, Any]:
         """Peak bytes on the device by category.
@@ -61,7 +77,7 @@ class Reports:
             >>> report["parameters"], report["transfers"]
             (40, 0)
         """
-        return self._compiled_model("memory_report").executable.memory_report()
+        return self.programs.require("memory_report").executable.memory_report()
 
     def partition_summary(self) -> None:
         """Prints a table of what runs where: a line for each stage.
@@ -86,7 +102,7 @@ class Reports:
                 0    0  wide    0                30    120  68.2%
                 1    1  narrow  1                14     56  31.8%
         """
-        executable = self._compiled_model("partition_summary").executable
+        executable = self.programs.require("partition_summary").executable
         print(partition.summary(executable.shares()))
 
     def op_report(self, algorithms: bool = False) -> dict[str, Any]:
@@ -110,7 +126,7 @@ class Reports:
             >>> model.op_report()["forward"]
             {'_softmax': 1}
         """
-        return self._compiled_model("op_report").executable.op_report(algorithms)
+        return self.programs.require("op_report").executable.op_report(algorithms)
 
     def work_report(self) -> dict[str, Any]:
         """What one call computes and moves, in each replica: FLOPs and bytes of its ops.
@@ -148,7 +164,7 @@ class Reports:
             >>> report["total"]["flops"] / report["total"]["bytes"] < 1
             True
         """
-        return work.report(self._compiled_model("work_report").executable)
+        return work.report(self.programs.require("work_report").executable)
 
     # -- values that are not finite ------------------------------------------------------------
 
@@ -195,7 +211,7 @@ class Reports:
         """
         if args or kwargs:
             return self._replayed(args, kwargs)
-        executable = self._compiled_model("nan_report").executable
+        executable = self.programs.require("nan_report").executable
         if not executable.is_recording_floats:
             raise Error("[nan_report] the last run recorded nothing. Set "
                         "options.Precision.recordNonFinite(True) before the model is wrapped, or "
@@ -204,20 +220,17 @@ class Reports:
             raise Error("[nan_report] the model has not run. Call it first.")
         return NanReport.of(executable)
 
-    @interrupts.whole
     def _replayed(self, args: tuple, kwargs: dict) -> NanReport | None:
-        self._device.check_can_run()
-        compiled = self._current_for(args, kwargs)
-        if not self._device.is_held:
-            self._attach()
-        tensors = compiled.arguments.match(args, kwargs)
-        options = recording(self._options)
-        source = Source(self._model, self._user_model, options, self._step_spec(), self._modes,
-                        self._optimizer, self._args_parser)
-        interface, executable = build(source, args, kwargs, lambda step: None)
-        with modes_off.plain_torch():
-            self._weights.before_run(compiled, compiled.guard.check())
-            if self._optimizer is not None:
-                self._optimizer.refresh(compiled.call)
-            replay(compiled, interface, executable, options, tensors)
-        return NanReport.of(executable)
+        with interrupts.deferred():
+            self.device.check_can_run()
+            compiled = self.compilation.ensure_current(args, kwargs)
+            self.attachment.attach()
+            tensors = compiled.arguments.match(args, kwargs)
+            options, optimizer = recording(self.wrapped.options), self.wrapped.optimizer
+            second = self.build()(options, args, kwargs, lambda step: None)
+            with modes_off.plain_torch():
+                self.weights.before_run(compiled, compiled.guard.check())
+                if optimizer is not None:
+                    optimizer.before_run(compiled.call)
+                replay(compiled, second, tensors)
+        return NanReport.of(second.executable)

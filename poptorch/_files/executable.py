@@ -5,7 +5,6 @@ docs/internals/file_format.md describes the members.
 
 import contextlib
 import json
-from dataclasses import dataclass
 
 import torch
 
@@ -20,6 +19,7 @@ from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.modes import TrainingModes
 from poptorch._runtime.run_time_options import check_read
+from poptorch._runtime.wrapped import Wrapped
 from poptorch._translate import StepSpec
 from poptorch.errors import Error
 from poptorch.options import Options
@@ -32,51 +32,28 @@ _SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkey
     ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What an executor gives to a file; the weights are on the host.
-
-    Attributes:
-        compiled: the compiled model.
-        model: the module that is captured.
-        options: resolved options.
-        training: whether a call trains.
-        exported: what is needed to wrap the module again, see :func:`exported`; None: nothing.
-        has_random: whether the state of the random generator goes into the file.
-        kind: the name of the user's class.
-        modes: of the layers of ``model``.
-    """
-
-    compiled: CompiledModel
-    model: torch.nn.Module
-    options: Options
-    training: bool
-    exported: dict | None
-    has_random: bool
-    kind: str
-    modes: TrainingModes
-
-
-def exported(model: torch.nn.Module, user_model: torch.nn.Module, optimizer,
-             groupings: dict) -> dict:
-    """The module, the optimizer (an ``OptimizerLink`` or None) and the declared groupings, as
-    they stand in a file."""
-    return {"model": model, "user_model": user_model,
-            "optimizer": optimizer and optimizer.state.rest(),
+def exported(wrapped: Wrapped, groupings: dict) -> dict:
+    """What is needed to wrap the module again, with the declared groupings."""
+    return {"model": wrapped.model, "user_model": wrapped.user_model,
+            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
             "groupings": {path: tuple(given) for path, given in groupings.items()}}
 
 
-def write(saved: Saved, filename) -> str:
-    """Writes a compiled model to a file; returns the file's path.
+def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict | None,
+          has_random: bool) -> str:
+    """Writes a compiled model, with the weights of the host, to a file; returns the file's path.
 
     Args:
-        saved: what goes into it.
+        wrapped: what it was made of.
+        compiled: the compiled model.
         filename: a path, or a folder that exists.
+        exported: see :func:`exported`; None: the file has no module.
+        has_random: whether the state of the random generator goes into the file.
 
     Raises:
         poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
     """
-    model, compiled = saved.model, saved.compiled
+    model = wrapped.model
     if compiled.program.host_sites:
         names = ", ".join(sorted({repr(site.name) for site in compiled.program.host_sites}))
         raise Error(f"[save] the program calls functions of the host (poptorch.CPU: {names}), "
@@ -85,15 +62,15 @@ def write(saved: Saved, filename) -> str:
     executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     encoder = Encoder(weights)
-    values = {"interface": compiled.interface.to_data(saved.model), "options": saved.options,
-              "module": description.of_module(model, saved.modes, compiled.interface.modes)}
-    if saved.exported is not None:
-        values["model"] = saved.exported
+    values = {"interface": compiled.interface.to_data(model), "options": wrapped.options,
+              "module": description.of_module(model, wrapped.modes, compiled.interface.modes)}
+    if exported is not None:
+        values["model"] = exported
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
-    if saved.has_random:
+    if has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
     members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}
     members["partition.json"] = json.dumps(executable.shares(), separators=(",", ":")).encode()
@@ -101,7 +78,7 @@ def write(saved: Saved, filename) -> str:
     members["weights.safetensors"] = tensors.packed(weights)
     members["state.safetensors"] = tensors.packed(_device_state(compiled))
     members["tensors.safetensors"] = tensors.packed(encoder.tensors)
-    facts = {"training": saved.training, "model_class": saved.kind}
+    facts = {"training": wrapped.training, "model_class": type(wrapped.user_model).__name__}
     members = {name: data for name, data in members.items() if data}
     return archive.write(filename, facts["model_class"], members, facts)
 
@@ -201,6 +178,18 @@ class File:
         member = f"{name}.json"
         with self.guard(member):
             return self._decoder.document(json.loads(self._needed(member)))
+
+    def wrapped(self) -> tuple[dict, dict]:
+        """Arguments of an executor's constructor, and the groupings that are declared.
+
+        Raises:
+            ValueError: There is no module.
+        """
+        parts = self.document("model")
+        groupings = parts.pop("groupings", {})
+        if not all(isinstance(parts[name], torch.nn.Module) for name in ("model", "user_model")):
+            raise ValueError("its module is none")
+        return {**parts, "training": parts["optimizer"] is not None}, groupings
 
     def options(self) -> Options:
         """The options that the program was compiled with."""

@@ -17,19 +17,6 @@ from poptorch._optimizer.spec import OptimizerSpec
 from poptorch._translate.nodes import Nodes
 
 
-class _Formula(torch.nn.Module):
-    """A formula as a module: takes tensors of these names, in order, and returns the new values."""
-
-    def __init__(self, spec: OptimizerSpec, fixed: dict, names: list[str], results: list[str]):
-        super().__init__()
-        self._spec, self._fixed, self._names, self._results = spec, fixed, names, results
-
-    def forward(self, *tensors):
-        """The new values."""
-        new = self._spec.evaluate(self._fixed, dict(zip(self._names, tensors)))
-        return tuple(new[name] for name in self._results)
-
-
 class FormulaNodes(Nodes):
     """Translates a captured formula, for parameters of any sizes."""
 
@@ -52,13 +39,24 @@ class CapturedFormula:
     """One formula with types and flags.
 
     Args:
-        captured: the graph.
-        names: of its inputs, in order.
-        results: names of what it makes, in order.
-        own: the inputs that a parameter has for itself.
+        spec: the row, which has the formula.
+        fixed: the flags by name, and ``dtype``.
+        own: examples of the inputs that each parameter has for itself, by name.
+        numbers: names of the other inputs.
     """
 
-    def __init__(self, captured, names: list[str], results: list[str], own: set[str]):
+    def __init__(self, spec: OptimizerSpec, fixed: dict, own: dict[str, torch.Tensor],
+                 numbers: list[str]):
+        names, results = [*own, *numbers], [name for name in own if name != "grad"]
+        module = torch.nn.Module()
+
+        def forward(*tensors):
+            new = spec.evaluate(fixed, dict(zip(names, tensors)))
+            return tuple(new[name] for name in results)
+
+        module.forward = forward
+        scalars = [torch.empty((), dtype=torch.float64) for _ in numbers]
+        captured = capture_formula(module, (*own.values(), *scalars))
         nodes = list(captured.graph.nodes)
         inputs = [node for node in nodes if node.op == "placeholder"]
         self._inputs = dict(zip(names, inputs))
@@ -81,9 +79,6 @@ class CapturedFormula:
             own: values of the inputs that the parameter has for itself, by name.
             numbers: those of the others.
             known: values of nodes that depend on ``numbers`` alone; empty the first time.
-
-        Returns:
-            The new values by name.
         """
         if not known:
             known |= {self._inputs[name]: value for name, value in numbers.items()}
@@ -118,14 +113,14 @@ class Formulas:
         Args:
             spec: the row, which has a formula.
             flags: those of the group, by name.
-            own: parameter, gradient and the states that there are, by their names in the formula.
+            own: parameter, gradient and states, by their names in the formula.
             numbers: hyper-parameters and step, by name, without dimensions.
-            shared: stands for ``numbers``: equal where they are the same values.
+            shared: a key for ``numbers``: equal where they are the same values.
             scale: what the gradient is multiplied by; None: 1.
             skip: whether nothing changes; None: never.
 
         Returns:
-            The new values by name, of the types of ``own``.
+            The new values by name, in the types of ``own``.
         """
         e = self.emitter
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
@@ -144,8 +139,8 @@ class Formulas:
                 dims = 1 if spec.is_elementwise else len(cast["param"].sizes)
                 key = spec.cls, dims, *fixed.values(), *cast
                 if key not in self._captured:
-                    self._captured[key] = _captured(spec, fixed, _examples(spec, cast, wide, dims),
-                                                    list(numbers))
+                    self._captured[key] = CapturedFormula(
+                        spec, fixed, _examples(spec, cast, wide, dims), list(numbers))
                 new = self._captured[key].emit(self._nodes, cast, numbers,
                                                self._known.setdefault((key, shared), {}))
                 return {name: _kept(e, value, own[name], skip) for name, value in new.items()}
@@ -154,7 +149,7 @@ class Formulas:
 
 
 def _kept(e, value, old, skip):
-    """A new value in the type of the one whose place it takes, or the old one."""
+    """A new value in the type of the old one; the old one where the update is skipped."""
     if list(value.sizes or [1]) != list(old.sizes or [1]):
         raise AssertionError(f"[optimizer] The formula of an optimizer gives {value.type_text} "
                              f"for {old.type_text}. Please report this.")
@@ -164,7 +159,7 @@ def _kept(e, value, old, skip):
 
 def _examples(spec: OptimizerSpec, own: Iterable[str], dtype: torch.dtype,
               dims: int) -> dict[str, torch.Tensor]:
-    """Tensors for a parameter of so many dimensions, by name, with which a formula is captured."""
+    """Tensors to capture a formula with, for a parameter of so many dimensions, by name."""
     sizes = list(range(3, 3 + dims))
     found = {}
     for name in own:
@@ -174,11 +169,3 @@ def _examples(spec: OptimizerSpec, own: Iterable[str], dtype: torch.dtype,
         else:
             found[name] = torch.empty(state.sizes_for(sizes) if state else sizes, dtype=dtype)
     return found
-
-
-def _captured(spec: OptimizerSpec, fixed: dict, own: dict[str, torch.Tensor],
-              numbers: list[str]) -> CapturedFormula:
-    names, results = [*own, *numbers], [name for name in own if name != "grad"]
-    args = [*own.values(), *(torch.empty((), dtype=torch.float64) for _ in numbers)]
-    module = _Formula(spec, fixed, names, results)
-    return CapturedFormula(capture_formula(module, tuple(args)), names, results, set(own))

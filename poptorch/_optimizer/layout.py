@@ -7,9 +7,14 @@ from typing import NamedTuple
 import torch
 
 from poptorch._base import schema
-from poptorch._optimizer.device_settings import SHARED
-from poptorch._optimizer.factor import LARGEST, LOSS_SCALE_STREAMS, NORM_STREAM, velocity_stream
+from poptorch._optimizer.gradient_factor import (
+    LARGEST,
+    LOSS_SCALE_STREAMS,
+    NORM_STREAM,
+    velocity_stream,
+)
 from poptorch._optimizer.rows import ROWS
+from poptorch._optimizer.settings import SHARED
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, OptimizerSpec
 
 COMBINED = "use_combined_accum"
@@ -27,11 +32,9 @@ class GroupLayout:
         states: ``(path, parameter name, key)`` of what is kept; of the key ``step`` too, where
             there are other states. Parameters that have made equal numbers of updates share
             the path of that.
-        types: ``(setting, dtype of a parameter, dtype)`` of what settings say of types.
+        types: ``(setting, dtype of a parameter, dtype)`` for the settings that give types.
         constants: the hyper-parameters that must not change.
-        velocity_scaling: by which velocities are multiplied that gradients are combined with.
-            The program's states are at present: another one is sent with states that were read
-            before.
+        velocity_scaling: the factor of the combined velocities that the program has at present.
     """
 
     stream: str

@@ -1,39 +1,55 @@
-"""The user's optimizer and the compiled update: what may change, and what each call is given."""
+"""What an executor has to do with the user's optimizer.
 
+| when | the executor calls | what it does |
+|---|---|---|
+| compile | translate's methods, ``compiled(program, ...)`` | adds a program and makes it current |
+| before a run | ``recompile_reason()``, ``before_run(call)`` | sends changed numbers and states |
+| after a run | ``after_run()`` | notes that the program has the newest states |
+| save | ``before_save()``, ``exported()`` | gives the program the states that the host has |
+| load | ``check_compatible(layout)``, ``loaded_with_program()`` | takes the states of a file |
+| another program | ``select(program)`` | makes a program that was compiled before current |
+| destroy | ``forget()`` | reads the states of all programs, or of one |
+
+States need no copy when another program of the executor becomes current: ``LiveStates`` knows which
+program has the newest ones, and the next ``before_run`` moves them.
+"""
+
+import copy
 import math
 import weakref
-from array import array
-from collections.abc import Iterable
-from operator import is_
+from typing import NamedTuple
 
 import torch
 
-from poptorch import _C
 from poptorch._base.logging import logger
-from poptorch._base.types import ir_dtype
-from poptorch._optimizer import compiled_settings as compiled_in
-from poptorch._optimizer import constants, device_settings, members, shared_state, update
-from poptorch._optimizer.attributes import AttributeWatch, check_differentiable
-from poptorch._optimizer.combined import Velocities
-from poptorch._optimizer.device_settings import dtype_of, groups_of
-from poptorch._optimizer.factor import (
-    LOSS_SCALE_STREAMS,
-    NORM_STREAM,
-    GradientFactor,
-    velocity_stream,
+from poptorch._optimizer import checks, update
+from poptorch._optimizer import settings as device_settings
+from poptorch._optimizer.compiled_settings import (
+    CompiledSettings,
+    check_compatible,
+    check_kind,
+    check_settings,
+    fix,
+    is_constant,
 )
-from poptorch._optimizer.layout import GroupLayout, UpdateLayout
+from poptorch._optimizer.device_states import DeviceStates
+from poptorch._optimizer.executor_states import ExecutorStates
+from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
+from poptorch._optimizer.layout import UpdateLayout
 from poptorch._optimizer.rows import spec_of
-from poptorch._optimizer.spec import OptimizerSpec
-from poptorch._optimizer.state import OptimizerState
+from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
+from poptorch._optimizer.state_names import use_saved_form
+from poptorch._optimizer.update import Velocities
 from poptorch.errors import Error
 
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-def _already_compiled(what: str, number: int, got) -> ValueError:
-    return ValueError(f"[setOptimizer] {what} of parameter group {number} is already compiled, "
-                      f"got {got}. Call destroy() on the executor first.")
+class _Program(NamedTuple):
+    """What the link knows of one program."""
+
+    settings: CompiledSettings
+    states: DeviceStates
 
 
 class OptimizerLink:
@@ -46,7 +62,6 @@ class OptimizerLink:
 
     Attributes:
         optimizer: the one in use.
-        state: its state, on the device or waiting for it.
 
     Raises:
         poptorch.Error: The device has no update of its kind, or it holds no parameter of the
@@ -59,73 +74,190 @@ class OptimizerLink:
         if optimizer is None:
             trained = [p for p in module.parameters() if p.requires_grad]
             optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
-        self.state = OptimizerState()
+        self._states = ExecutorStates()
         # An executor that was forgotten without destroy() leaves the state to its optimizer.
-        weakref.finalize(self, self.state.let_go).atexit = False
-        self._watch = AttributeWatch(relax)
-        self._layout: UpdateLayout | None = None
-        self._members: list[tuple] = []  # of the groups, when they were compiled
-        self._sent: list = []
-        # What was in the groups when all of it was compiled in or sent; None: look at all of it.
-        self._group_lists: _C.ItemWatch | None = None
-        self._group_items: _C.ItemWatch | None = None
-        self._has_told_of_others = False
-        self._has_settings = False  # the program has those that are no part of the groups
-        self._fixed: list | None = None  # what was checked and sent last, of each group
+        weakref.finalize(self, self._states.let_go).atexit = False
+        self._watch = checks.AttributeWatch(relax)
+        self._programs: list[_Program] = []
+        self._current: _Program | None = None
+        self._has_warned_of_others = False
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
-        spec_of(optimizer)  # an error for what is no optimizer, or none that the device has
+        spec_of(optimizer)  # an error for what the device has no update of
         device_settings.check(optimizer)
         device_settings.shared(optimizer, groups_of(optimizer))
         is_known = where == "setOptimizer" and optimizer is self.optimizer
-        if not is_known or self._has_other_members():
+        if not is_known or self._current is None or self._current.settings.has_other_members():
             self._check_members(optimizer, where)
-        shared_state.watch(optimizer)
+        use_saved_form(optimizer)
         self._watch.look(optimizer)
         self.optimizer = optimizer
-        self.state.use(optimizer)
+        self._states.use(optimizer)
 
-    def _check_members(self, optimizer, where: str) -> None:
-        others, held = members.check(optimizer, self._module, where)
-        if others and not self._has_told_of_others:
-            self._has_told_of_others = True
-            logger.warning("%d of the %d parameters of the optimizer %s are none of the wrapped "
-                           "%s: this executor does not train them.", others, held,
+    def _check_members(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        others, held = checks.check_members(optimizer, self._module, where)
+        if others and not self._has_warned_of_others:
+            self._has_warned_of_others = True
+            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
+                           "%s; this executor does not train them.", others, held,
                            type(optimizer).__name__, type(self._module).__name__)
 
-    def check_settings(self) -> None:
-        """Raises an Error when a setting has a value that is not implemented."""
-        device_settings.check(self.optimizer)
-        check_differentiable(self.optimizer)
-
-    def _groups(self, optimizer=None) -> list[dict]:
-        return groups_of(optimizer or self.optimizer)
-
     def set(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimizer.
+        """Takes another optimizer, or the same one with other settings.
 
         Raises:
             ValueError: It would change what is compiled in.
         """
-        spec = spec_of(optimizer)
+        spec_of(optimizer)
+        current = self._current and self._current.settings
         is_another = optimizer is not self.optimizer
-        if self._layout is not None:
-            self._check_spec(spec, self._layout)
+        if current is not None:
+            check_kind(optimizer, current.layout)
             if is_another:
-                self._check_groups(spec, optimizer, self._layout)
-            elif not self._has_other_members():  # those are for the next call
-                self._check_compiled_in(spec, optimizer, self._layout)
+                current.check_another(optimizer, self._module)
+            elif not current.has_other_members():  # those are for the next call
+                check_settings(optimizer, current.layout)
         self._use(optimizer, "setOptimizer")
-        self._has_settings = False
-        if is_another and self._layout is not None:
-            self._members = [tuple(group["params"]) for group in optimizer.param_groups]
-            self._sent, self._group_lists = [None] * len(self._members), None
+        for program in self._programs:
+            if is_another:
+                program.settings.use(optimizer, is_checked=program is self._current)
+            program.settings.invalidate()
 
     def numbers(self) -> list[list[float]]:
         """The hyper-parameters of each group, as the device takes them."""
         spec = spec_of(self.optimizer)
-        return [spec.hyper_values(group) for group in self._groups()]
+        return [spec.hyper_values(group) for group in groups_of(self.optimizer)]
+
+    # -- the programs of the executor ----------------------------------------------------------
+
+    def compiled(self, program, executable, can_run: bool) -> None:
+        """Adds a program and makes it the current one.
+
+        Args:
+            program: what translate made.
+            executable: the compiled program.
+            can_run: whether the program is to run here.
+        """
+        states = DeviceStates(program, executable)
+        self._states.add(states, can_run)
+        self._programs.append(_Program(CompiledSettings(program.optimizer, self.optimizer), states))
+        self.select(program)
+
+    def select(self, program) -> None:
+        """Makes a program that was compiled before the current one. Its states follow with the
+        next :meth:`before_run`.
+
+        Args:
+            program: what translate made.
+        """
+        self._current = self._of(program)
+
+    def _of(self, program) -> _Program:
+        return next(known for known in self._programs
+                    if known.settings.layout is program.optimizer)
+
+    def forget(self, program=None) -> None:
+        """Reads the states of a program that is given up.
+
+        Args:
+            program: what translate made; None: all programs, so that any optimizer may come next.
+        """
+        for gone in list(self._programs) if program is None else [self._of(program)]:
+            self._programs.remove(gone)
+            if gone is self._current:
+                self._current = None
+            self._states.release(gone.states)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a program."""
+        return self._current is not None
+
+    def recompile_reason(self, program=None) -> str | None:
+        """Why a program does not fit the optimizer any more; None: it does.
+
+        Args:
+            program: what translate made; None: the current one.
+        """
+        known = self._current if program is None else self._of(program)
+        if known is None:
+            return None
+        settings, states = known
+        if settings.has_other_members():
+            return "parameters or groups were added to the optimizer, or removed from it, after " \
+                   "the model was compiled"
+        if known is not self._current:
+            try:
+                check_settings(self.optimizer, settings.layout)
+            except ValueError as error:
+                return str(error)
+        if self._states.is_running(states):
+            return None
+        uneven = self._states.find_store().uneven(states)
+        return uneven and "{} is {:g} and {} is {:g}, but the program counts both together: " \
+            "steps on the CPU or a loaded state made them differ".format(*uneven)
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether a ``load_state_dict`` came after the last run."""
+        store = self._states.store
+        return store.is_loaded or self.optimizer.state is not store
+
+    def before_run(self, call) -> None:
+        """Sends the current program the settings that changed, and the states that the host has.
+
+        Args:
+            call: of the program.
+
+        Raises:
+            poptorch.Error: A state is not of the shape that the program has.
+            ValueError: A setting changed that is compiled in.
+        """
+        settings, states = self._current
+        if not settings.is_sent():
+            settings.send(call, lambda: self._states.pull(states))
+        self._states.give(states)
+        # What torch's schedulers look at: whether there was an update before their step.
+        self.optimizer._opt_called = True
+
+    def after_run(self) -> None:
+        """Notes that the program has the newest states, as another thread may have read them
+        during the run."""
+        current = self._current
+        if current is not None and self._states.store.running is not current.states:
+            self._states.store.ran(current.states)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def before_save(self) -> None:
+        """Gives the current program the newest states, for a file.
+
+        Raises:
+            poptorch.Error: The program does not fit the optimizer any more.
+        """
+        reason = self.recompile_reason()
+        if reason is not None:
+            raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
+                        f"which compiles the model again and writes it, or call the model first.")
+        self._states.give(self._current.states)
+
+    def exported(self) -> torch.optim.Optimizer:
+        """A copy of the optimizer with the states that the current program does not have."""
+        copied = copy.copy(self.optimizer)
+        copied.state = self._states.store.without(self._current.states)
+        return copied
+
+    def check_compatible(self, layout: UpdateLayout) -> None:
+        """Raises a ValueError when ``layout``, of a file, is not for the present optimizer."""
+        self.check_values()
+        check_compatible(self.optimizer, layout)
+
+    def loaded_with_program(self) -> None:
+        """Notes that the current program came from a file, with states."""
+        self._states.store.ran(self._current.states)
 
     # -- what translate reads ------------------------------------------------------------------
 
@@ -135,8 +267,8 @@ class OptimizerLink:
         return self._is_streamed("loss_scaling", 1.0)
 
     def _is_streamed(self, name: str, neutral: float) -> bool:
-        value = device_settings.shared(self.optimizer, self._groups())[name]
-        return value != neutral or not constants.is_constant(
+        value = device_settings.shared(self.optimizer, groups_of(self.optimizer))[name]
+        return value != neutral or not is_constant(
             self.optimizer, spec_of(self.optimizer), name, value)
 
     def sum_dtypes(self, gradients: dict[str, tuple]) -> dict[str, torch.dtype]:
@@ -145,23 +277,23 @@ class OptimizerLink:
         Args:
             gradients: the parameter, and the type of its gradient, by name.
         """
-        group_of = {id(p): group for group in self._groups() for p in group["params"]}
+        group_of = {id(p): group for group in groups_of(self.optimizer) for p in group["params"]}
         found = {}
         for name, (parameter, dtype) in gradients.items():
             group = group_of.get(id(parameter))
-            is_own = group is None or device_settings.is_combined(group)
+            is_own = group is None or is_combined(group)
             found[name] = dtype if is_own else dtype_of(group, "accum_type", dtype)
         return found
 
     def has_half_sums(self) -> bool:
         """Whether gradients of the module's parameters, of their types, are added up in half
         precision."""
-        trained = {name: (p, p.dtype) for name, p in members.parameters(self._module)
+        trained = {name: (p, p.dtype) for name, p in checks.parameters(self._module)
                    if p.requires_grad}
         return any(dtype in _HALVES for dtype in self.sum_dtypes(trained).values())
 
     def adds_to_velocities(self, spec, params: dict[str, torch.Tensor]) -> bool:
-        """Whether gradients of micro-batches are added to states, see ``combined.py``.
+        """Whether gradients of micro-batches are added to states, see ``update.py``.
 
         Args:
             spec: the loops around the graph.
@@ -176,12 +308,11 @@ class OptimizerLink:
     def _combined_groups(self, params: dict[str, torch.Tensor]):
         """Number, group, and the names of its parameters, where gradients are added to states."""
         kind, names = spec_of(self.optimizer), {id(p): name for name, p in params.items()}
-        for number, group in enumerate(self._groups()):
+        for number, group in enumerate(groups_of(self.optimizer)):
             held = {names[id(p)]: p for p in group["params"] if id(p) in names}
             dampening = group.get("dampening")
-            is_fixed = dampening == 0 and constants.is_constant(self.optimizer, kind, "dampening",
-                                                                dampening)
-            if held and device_settings.is_combined(group) and is_fixed:
+            is_fixed = dampening == 0 and is_constant(self.optimizer, kind, "dampening", dampening)
+            if held and is_combined(group) and is_fixed:
                 yield number, group, held
 
     def velocities(self, e, spec, params: dict[str, torch.Tensor], sizes: dict[str, list[int]],
@@ -197,7 +328,7 @@ class OptimizerLink:
         """
         found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
         for number, group, held in self._combined_groups(params):
-            types = {name: (ir_dtype(p.dtype), sizes[name]) for name, p in held.items()}
+            types = {name: (p.dtype, sizes[name]) for name, p in held.items()}
             found.add_group(f"optimizer.group{number}", group, types, numbers)
         return found
 
@@ -219,8 +350,7 @@ class OptimizerLink:
                    if id(program.states[name]) in held}
         limits = []
         if self._is_streamed("max_grad_norm", math.inf):
-            limits.append(e.named("stream_in", NORM_STREAM,
-                                  {"stream": NORM_STREAM, "repeat": True}, "f64", []))
+            limits.append(stream(e, NORM_STREAM))
         if spec.clip_norm is not None:
             limits.append(e.constant(spec.clip_norm, wide))
         if limits:
@@ -231,212 +361,19 @@ class OptimizerLink:
 
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor) -> UpdateLayout:
         """Appends the update to a program, see :func:`update.emit_update`."""
-        self.check_settings()
+        self.check_values()
         self._check_members(self.optimizer, "trainingModel")  # either may have changed since
-        spec, groups = spec_of(self.optimizer), self._groups()
-        layout = update.emit_update(e, program, gradients, spec, groups,
-                                    self.state.counter(spec), factor)
-        values = device_settings.shared(self.optimizer, groups)
-        layout.constants = constants.of_all(self.optimizer, spec, values)
+        store = self._states.find_store()
+        layout = update.emit_update(e, program, gradients, spec_of(self.optimizer),
+                                    groups_of(self.optimizer), store.count, factor)
+        fix(layout, self.optimizer)
         layout.streamed = [] if factor.loss_scale is None else ["loss_scaling"]
         if self._is_streamed("max_grad_norm", math.inf):
             layout.streamed.append("max_grad_norm")
         layout.loss, layout.states = factor.loss, factor.states
-        for group, compiled in zip(groups, layout.groups):
-            compiled.types = compiled_in.types_of(spec, group, [p for _, p in compiled.params])
-            compiled.constants = constants.of_group(self.optimizer, spec, group)
         return layout
 
-    def forget(self) -> None:
-        """Takes note that nothing is compiled any more: any optimizer may come next."""
-        self._layout, self._members, self._sent, self._group_lists = None, [], [], None
-        self._fixed = None
-        self.state.release()
-
-    def check_compatible(self, layout: UpdateLayout) -> None:
-        """Raises a ValueError when the present optimizer is not one that ``layout`` is for."""
-        self.check_settings()
-        spec = spec_of(self.optimizer)
-        self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
-        self._check_spec(spec, layout)
-        self._check_groups(spec, self.optimizer, layout)
-
-    def _check_spec(self, spec: OptimizerSpec, layout: UpdateLayout) -> None:
-        if spec is not layout.spec:
-            raise ValueError(f"[setOptimizer] {layout.spec.name} is already compiled, got "
-                             f"{spec.name}. Call destroy() on the executor first.")
-
-    def _check_groups(self, spec: OptimizerSpec, optimizer, layout) -> None:
-        groups = optimizer.param_groups
-        if len(groups) != len(layout.groups):
-            raise ValueError(f"[setOptimizer] a number of {len(layout.groups)} parameter groups is "
-                             f"already compiled, got {len(groups)}. Call destroy() on the "
-                             f"executor first.")
-        self._check_compiled_in(spec, optimizer, layout)
-        for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
-            self._check_parameters(number, group["params"], compiled)
-
-    def _check_parameters(self, number: int, given: Iterable, compiled: GroupLayout) -> None:
-        found = {id(parameter) for parameter in given}
-        missing = [name for name, parameter in compiled.params if id(parameter) not in found]
-        if missing:
-            raise ValueError(f"[setOptimizer] {missing[0]} in parameter group {number} is already "
-                             f"compiled, the new optimizer does not have it there. Make the "
-                             f"optimizer of the same parameters, or call destroy() on the "
-                             f"executor first.")
-        new = found - {id(parameter) for parameter in self._members[number]}
-        more = [name for name, parameter in members.parameters(self._module)
-                if id(parameter) in new and parameter.requires_grad] if new else []
-        if more:
-            raise ValueError(f"[setOptimizer] parameter group {number} without {more[0]} is "
-                             f"already compiled, the new optimizer has it there. Make the "
-                             f"optimizer of the same parameters, or call destroy() on the "
-                             f"executor first.")
-
-    def _check_compiled_in(self, spec: OptimizerSpec, optimizer, layout) -> None:
-        groups, flags = self._groups(optimizer), len(spec.flags)
-        for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
-            was, values = compiled.compiled_in, spec.compiled_in(group)
-            for name, old, new in zip(spec.flags, was, values):
-                if old != new:
-                    raise _already_compiled(f"{name}={old}", number, new)
-            for state, old, new in zip(spec.states, was[flags:], values[flags:]):
-                if old != new:
-                    what = f"an update {'with' if old else 'without'} {state.when}"
-                    raise _already_compiled(what, number, f"{state.when}={group[state.when]}")
-            types = compiled_in.types_of(spec, group, [p for _, p in compiled.params])
-            for (name, _, old), (_, _, new) in zip(compiled.types, types):
-                if old != new:
-                    raise _already_compiled(f"{name}={old}", number, new)
-            where = f" of parameter group {number}"
-            compiled_in.check_constants(compiled.constants, group, where)
-        values = device_settings.shared(optimizer, groups)
-        compiled_in.check_constants(layout.constants, values, "")
-
-    def compiled(self, program, executable, can_run: bool) -> None:
-        """Takes note of what was compiled.
-
-        Args:
-            program: what translate made.
-            executable: the compiled program.
-            can_run: whether the program is to run here.
-        """
-        self._layout = program.optimizer
-        self._members = [tuple(group["params"]) for group in self.optimizer.param_groups]
-        self._sent, self._group_lists = [None] * len(self._layout.groups), None
-        self._fixed = None
-        self.state.bind(program, executable, can_run)
-
-    def _has_other_members(self) -> bool:
-        if self._has_same_lists():
-            return False
-        groups = self.optimizer.param_groups
-        return len(groups) != len(self._members) or not all(
-            len(group["params"]) == len(known) and all(map(is_, group["params"], known))
-            for group, known in zip(groups, self._members))
-
-    def has_outgrown(self) -> bool:
-        """Whether the program has to be compiled anew: parameters or groups were added to the
-        optimizer or taken from it, or parameters that are counted together differ in their
-        counts."""
-        if self._layout is None:
-            return False
-        return self._has_other_members() or self.state.uneven() is not None
-
-    def check_outgrown(self, where: str) -> None:
-        """Raises an Error where :meth:`has_outgrown`, for what cannot compile anew."""
-        if not self.has_outgrown():
-            return
-        why = "parameters or groups were added to the optimizer, or taken from it, after the " \
-              "model was compiled"
-        if not self._has_other_members():
-            why = "{} is {:g} and {} is {:g}, but the program counts both together: steps on the " \
-                  "CPU or a state that was loaded made them differ".format(*self.state.uneven())
-        raise Error(f"[{where}] {why}. Call compileAndExport() with the arguments of a call, which "
-                    f"compiles the model again and writes it, or call the model first.")
-
-    def refresh(self, call) -> None:
-        """Before a call: sends the hyper-parameters of groups where they changed since the last
-        one, and the state that the host has."""
-        if not self._has_settings or not self._has_same_lists():
-            self._send(call)
-            self._look_at_groups()
-            self._has_settings = True
-        elif self._group_items is None or not self._group_items.is_same():
-            self._send(call)
-            self._look_at_items()
-        self.state.before_run()
-        # What torch's schedulers look at: whether there was an update before their step.
-        self.optimizer._opt_called = True
-
-    def _has_same_lists(self) -> bool:
-        """Whether the groups are the same objects and hold the same parameters."""
-        return self._group_lists is not None and self._group_lists.is_same()
-
-    def _look_at_groups(self) -> None:
-        own, groups = vars(self.optimizer), self.optimizer.param_groups
-        self._group_lists = self._group_items = None
-        if own.get("param_groups") is groups and type(groups) is list and all(
-                type(group) is dict and type(group["params"]) is list for group in groups):
-            places = [(own, "param_groups"), *((group, "params") for group in groups)]
-            lists = [groups, *(group["params"] for group in groups)]
-            self._group_lists = _C.ItemWatch(lists, places)
-            self._look_at_items()
-
-    def _look_at_items(self) -> None:
-        groups = self.optimizer.param_groups
-        if not all(map(_has_fixed_values, groups)):
-            self._group_items = None
-        elif self._group_items is None:
-            self._group_items = _C.ItemWatch(groups)
-        else:
-            self._group_items.note()
-
-    def _send(self, call) -> None:
-        spec, groups = self._layout.spec, self._groups()
-        fixed = [compiled_in.fixed_of(spec, group, compiled)
-                 for group, compiled in zip(groups, self._layout.groups)]
-        if fixed != self._fixed:
-            self._check_compiled_in(spec, self.optimizer, self._layout)
-            self._send_settings(call, groups)
-            self._fixed = fixed
-        for number, (group, compiled) in enumerate(zip(groups, self._layout.groups)):
-            values = spec.hyper_values(group)
-            if self._sent[number:number + 1] != [values]:
-                call.bind(compiled.stream, _numbers(values))
-                self._sent[number:number + 1] = [values]
-
-    def _send_settings(self, call, groups: list[dict]) -> None:
-        for group, compiled in zip(groups, self._layout.groups):
-            if device_settings.is_combined(group):
-                velocity = float(group["velocity_scaling"])
-                if velocity != compiled.velocity_scaling:
-                    self.state.bring()
-                    compiled.velocity_scaling = velocity
-                call.bind(velocity_stream(compiled.stream), _number(velocity))
-        values = device_settings.shared(self.optimizer, groups)
-        compiled_in.check_loss_scale(values["loss_scaling"], self._layout.loss)
-        for stream in LOSS_SCALE_STREAMS:
-            call.bind(stream, _number(values["loss_scaling"]))
-        call.bind(NORM_STREAM, _number(values["max_grad_norm"]))
-
-
-def _numbers(values: list[float]) -> torch.Tensor:
-    # In half the time of torch.tensor(values).
-    return torch.frombuffer(array("d", values), dtype=torch.float64)
-
-
-def _number(value: float) -> torch.Tensor:
-    return _numbers([value])[0]
-
-
-# Values of which nothing can change as long as they are the same objects.
-_FIXED = frozenset({bool, int, float, str, type(None)})
-
-
-def _has_fixed_values(group: dict) -> bool:
-    """Whether a group holds nothing that can change within, as a tensor for the learning rate
-    does; apart from its parameters."""
-    params = group["params"]
-    return all(type(value) is tuple and _FIXED.issuperset(map(type, value))
-               for value in group.values() if type(value) not in _FIXED and value is not params)
+    def check_values(self) -> None:
+        """Raises an Error when a setting has a value that the device cannot use."""
+        device_settings.check(self.optimizer)
+        checks.check_differentiable(self.optimizer)

@@ -21,7 +21,9 @@ from torch.optim.nadam import nadam
 from torch.optim.radam import radam
 from torch.optim.rprop import rprop
 
-from poptorch._optimizer import formulas, lamb
+from poptorch._optimizer import formulas
+from poptorch._optimizer.formulas import torch_form
+from poptorch._optimizer.host_step import LAMB_ROW
 from poptorch._optimizer.spec import (
     FIRST_MOMENT_TYPE,
     SECOND_MOMENT_TYPE,
@@ -30,7 +32,6 @@ from poptorch._optimizer.spec import (
     Setting,
     StateTensor,
 )
-from poptorch._optimizer.torch_forms import torch_form
 from poptorch.errors import Error
 
 _SGD = OptimizerSpec(
@@ -189,7 +190,7 @@ _ADAFACTOR = OptimizerSpec(
     doc="Keeps mean squares of rows and columns alone.")
 
 ROWS: dict[type, OptimizerSpec] = {spec.cls: spec for spec in (
-    _SGD, _ADAM, _ADAMW, _RMSPROP, lamb.SPEC, _ADAGRAD, _ADADELTA, _ADAMAX, _NADAM, _RADAM, _RPROP,
+    _SGD, _ADAM, _ADAMW, _RMSPROP, LAMB_ROW, _ADAGRAD, _ADADELTA, _ADAMAX, _NADAM, _RADAM, _RPROP,
     _ASGD, _ADAFACTOR)}
 
 

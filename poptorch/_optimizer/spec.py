@@ -1,8 +1,6 @@
-"""The form of a row of ``rows.py``: all that other code uses of a kind of optimizer.
+"""The form of a row of ``rows.py``: everything that other code uses of a kind of optimizer.
 
-From a row follow the update ops of a program, what crosses to the device and back, the names in
-``state_dict()`` and of anchors, the checks of ``setOptimizer``, the entry in files, and the table
-in docs/reference/optimizers.md. docs/internals/add_an_optimizer.md says how to write one.
+docs/internals/add_an_optimizer.md says how to write a row.
 """
 
 import math
@@ -12,7 +10,7 @@ from types import SimpleNamespace
 
 import torch
 
-from poptorch._optimizer.device_settings import dtype_of, is_combined
+from poptorch._optimizer.settings import dtype_of, is_combined
 
 # What all kinds have: a setting shared by all parameters, and the count of updates.
 LOSS_SCALING = "lossScaling_FLOAT"
@@ -20,12 +18,12 @@ FINAL_LOSS_SCALE = "finalLossScale"
 STEP = "Step"
 COUNT = "step"
 
-# The settings that say of what type the moments of gradients are.
+# The settings that give the types of the moments of gradients.
 FIRST_MOMENT_TYPE = "first_order_momentum_accum_type"
 SECOND_MOMENT_TYPE = "second_order_momentum_accum_type"
 
-# What an optimizer has once for all parameters stands under this key in its state: name there, and
-# in ``ipu_state``, with its value in the beginning.
+# What an optimizer has once for all parameters stands under this key in its state: by key, the name
+# in ``ipu_state`` and the initial value.
 GLOBAL = "loss_scale"
 GLOBAL_STATES = {"factor": ("lossScaleUpdateFactor", 1.0),
                  "quiet_updates": ("lossScaleQuietUpdates", 0.0)}
@@ -34,29 +32,28 @@ GLOBAL_NAMES = {name: key for key, (name, _) in GLOBAL_STATES.items()}
 
 @dataclass(frozen=True)
 class Hyper:
-    """One number of the hyper-parameter vector, streamed in: its change recompiles nothing.
+    """One number of the hyper-parameter vector. It is streamed: a new value recompiles nothing.
 
     Attributes:
         name: what the row calls it.
-        key: of the parameter group; ``betas.0`` is the first item of ``betas``. None: a constant.
-        value: of the constant, and where the group holds None; None: it may not.
-        velocity_power: the power of ``velocity_scaling`` by which it is multiplied where that is
-            used, so that the update keeps the velocity times ``velocity_scaling``.
+        key: of the parameter group; ``betas.0`` is the first item of ``betas``.
+        value: the number where the group holds None; None: that is an error.
+        velocity_power: where a velocity is combined, the number is multiplied by this power of
+            ``velocity_scaling``, so that the update keeps the velocity times ``velocity_scaling``.
     """
 
     name: str
-    key: str | None
+    key: str
     value: float | None = None
     velocity_power: int = 0
 
-    def of(self, group: dict) -> float:
-        """The number for one parameter group.
+    @property
+    def group_key(self) -> str:
+        """The key of the parameter group, without the index of an item."""
+        return self.key.partition(".")[0]
 
-        Raises:
-            ValueError: The group holds what is no number.
-        """
-        if self.key is None:
-            return self.value
+    def of(self, group: dict) -> float:
+        """The number for one parameter group; a ValueError if the group holds something else."""
         key, _, index = self.key.partition(".")
         held = group[key]
         try:
@@ -77,7 +74,7 @@ def _velocity_factor(group: dict, power: int) -> float:
 
 
 def number_type() -> torch.dtype:
-    """Of what type torch's optimizers have states without dimensions, and counts of updates."""
+    """The type that torch's optimizers give to counts and to states without dimensions."""
     return torch.float64 if torch.get_default_dtype() is torch.float64 else torch.float32
 
 
@@ -89,7 +86,7 @@ def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 def divided(value: torch.Tensor, factor: float) -> torch.Tensor:
-    """What :func:`multiplied` makes into ``value``."""
+    """The inverse of :func:`multiplied`."""
     if factor == 1:
         return value
     return (value.double() / factor).to(torch.promote_types(value.dtype, torch.float32))
@@ -100,79 +97,68 @@ class StateTensor:
     """A tensor that the update keeps for each parameter.
 
     Attributes:
-        key: what torch's optimizer calls it in ``state[parameter]``.
+        key: what torch's optimizer, and the op, call it.
         outside: its name in ``ipu_state`` and of anchors, without the parameter's.
-        operand: of the op, and its result; None: the key.
-        when: the group key that enables it, if not all groups have it.
-        has_no_dims: it is one number, not of the parameter's shape.
-        dtype: on the device; None: what the setting says, and for one number what torch's
-            optimizers have for it: single precision, but double where that is torch's default.
-        type_setting: the setting of the device that says what dtype it has; None, or where that
-            is None: the parameter's.
-        initial: of all its elements, before the first update: a number, or a function of the
-            parameter group that gives it.
-        velocity_power: as that of ``Hyper``: by which the device has it multiplied.
-        sizes: its sizes by those of the parameter, None where a parameter of these sizes does not
-            have it; without a function they are the parameter's.
+        when: the group key that enables it; None: all groups have it.
+        has_no_dims: it is one number, of the type of torch's optimizers.
+        type_setting: the setting of the device that gives its dtype; None: the parameter's.
+        initial: the value of its elements before the first update, or a function of the group.
+        velocity_power: as for ``Hyper``: the device has it multiplied.
+        sizes: a function of the parameter's sizes; it returns None for parameters that do not have
+            this state. None: it has the sizes of the parameter.
     """
 
     key: str
     outside: str
-    operand: str | None = None
     when: str | None = None
     has_no_dims: bool = False
-    dtype: torch.dtype | None = None
     type_setting: str | None = None
     initial: float | Callable[[dict], float] = 0.0
     velocity_power: int = 0
     sizes: Callable[[list[int]], list[int] | None] | None = None
+
+    def of(self, parameter: str) -> str:
+        """Its name outside, for one parameter."""
+        return f"{self.outside}___{parameter}"
 
     def is_in(self, group: dict) -> bool:
         """Whether parameters of a group have it."""
         return self.when is None or bool(group.get(self.when))
 
     def initial_in(self, group: dict) -> float:
-        """The value of all its elements before the first update, for parameters of a group."""
+        """The value of its elements before the first update, in a group."""
         return float(self.initial(group)) if callable(self.initial) else self.initial
 
     def scale_in(self, group: dict) -> float:
-        """By what the device has it multiplied, for parameters of a group."""
+        """The factor that the device has it multiplied by, in a group."""
         return _velocity_factor(group, self.velocity_power)
 
-    def on_device(self, value: torch.Tensor, parameter: torch.Tensor, group: dict) -> torch.Tensor:
-        """A value of the host as the device has it, for a parameter of a group."""
-        scale = self.scale_in(group)
-        return value if scale == 1 else \
-            multiplied(value, scale).to(self.type_of(parameter, group)[0])
-
     def sizes_for(self, parameter: Sequence[int]) -> list[int] | None:
-        """Its sizes for a parameter of these sizes; None if that does not have it."""
+        """Its sizes for a parameter of these sizes; None: such a parameter does not have it."""
         if self.has_no_dims:
             return []
         return list(parameter) if self.sizes is None else self.sizes(list(parameter))
 
-    def of(self, parameter: str) -> str:
-        """Its name outside, for one parameter."""
-        return f"{self.outside}___{parameter}"
+    def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
+        """Its dtype on the device."""
+        if self.has_no_dims:
+            return number_type()
+        return dtype_of(group, None if is_combined(group) else self.type_setting, parameter.dtype)
+
+    def _host_dtype(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
+        dtype = self.dtype_for(parameter, group)
+        return dtype if self.has_no_dims else torch.promote_types(dtype, parameter.dtype)
 
     def before(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
-        """The whole of it before the first update of a parameter, in a group."""
-        dtype, sizes = self.type_of(parameter, group)
-        return torch.full(sizes, self.initial_in(group), dtype=dtype)
+        """The state before the first update."""
+        return torch.full(self.sizes_for(parameter.shape), self.initial_in(group),
+                          dtype=self._host_dtype(parameter, group))
 
-    def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
-        """Dtype on the device for a parameter of a group."""
-        name = None if is_combined(group) else self.type_setting
-        if self.has_no_dims and self.dtype is None:
-            return number_type()
-        return self.dtype or dtype_of(group, name, parameter.dtype)
-
-    def type_of(self, parameter: torch.Tensor, group: dict) -> tuple[torch.dtype, list[int]]:
-        """Dtype and sizes for a parameter of a group, as the host has it."""
-        dtype = self.dtype_for(parameter, group)
-        if not self.has_no_dims and self.dtype is None:
-            dtype = torch.promote_types(dtype, parameter.dtype)
-        return dtype, self.sizes_for(parameter.shape)
+    def on_device(self, value: torch.Tensor, parameter: torch.Tensor, group: dict) -> torch.Tensor:
+        """A value of the host in the form that the device has."""
+        scale = self.scale_in(group)
+        return value if scale == 1 else \
+            multiplied(value, scale).to(self._host_dtype(parameter, group))
 
 
 @dataclass(frozen=True)
@@ -181,7 +167,7 @@ class Setting:
 
     Attributes:
         name: without the parameter's.
-        hyper: names of the hyper-parameters of which it is the product.
+        hyper: names of the hyper-parameters; the number is their product.
         is_complement: it is 1 minus that.
         over_loss_scale: it is divided by the loss scale.
     """
@@ -196,32 +182,29 @@ class Setting:
         return f"{self.name}___specific___{parameter}"
 
 
-# Of a parameter whose velocity is combined with its gradients; no update uses it by itself.
+# Of a parameter with a combined velocity. No update uses it by itself.
 VELOCITY_SCALING = Setting("velocityScaling", ())
 
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """One kind of optimizer. Its update is a native op or a formula, and is computed once for each
-    parameter.
+    """One kind of optimizer.
 
     Attributes:
-        cls: of torch, or a class of the same meaning; its subclasses are of this kind unless
-            they have a row of their own. Its name stands in messages and files.
+        cls: of torch, or a class of the same meaning. Its subclasses are of this kind unless they
+            have a row of their own. Its name stands in messages and files.
         hyper: the vector of numbers, in its order.
-        flags: keys of groups, or settings of the device, that are compiled in; attributes of the
-            op.
+        flags: keys of groups, or settings of the device, that are compiled in.
         states: the tensors that it keeps, in the order in which torch's optimizer makes them.
-        settings: the numbers that are shown outside.
-        op: of the update: ``param``, ``grad``, the state tensors, ``step`` (which counts from 1)
-            and ``hyper`` are its operands, the first of which it makes anew; then ``grad_scale``,
-            by which the gradient is multiplied, and ``skip``.
+        settings: the numbers that ``ipu_param`` shows.
+        op: of the update. Its operands are ``param``, ``grad``, the states, ``step`` (from 1),
+            ``hyper``, ``grad_scale`` and ``skip``; its results are ``param`` and the states; its
+            attributes are the flags.
         formula: in place of an op, a function on tensors, see ``formulas.py``.
-        is_elementwise: whether each element of what the formula makes depends on the elements at
-            its own place alone. If not, the formula may depend on the number of dimensions of the
-            parameter, but not on its sizes.
+        is_elementwise: each element of the result depends only on the elements at its own place.
+            Otherwise the formula may depend on the number of dimensions, but not on the sizes.
         counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
-            only the device counts, from the first update on.
+            only the device counts.
         doc: one line for the reference.
     """
 
@@ -245,23 +228,25 @@ class OptimizerSpec:
         """The hyper-parameter vector of one group."""
         return [hyper.of(group) for hyper in self.hyper]
 
+    def flag_values(self, group: dict) -> dict[str, bool]:
+        """The flags of one group."""
+        return {name: bool(group.get(name)) for name in self.flags}
+
     def compiled_in(self, group: dict) -> tuple[bool, ...]:
-        """What of a group is part of the program: its flags, and which state tensors it has."""
-        return (*(bool(group.get(key)) for key in self.flags),
-                *(state.when is None or bool(group.get(state.when)) for state in self.states))
+        """What of a group is part of the program: its flags, and which states it has."""
+        return (*self.flag_values(group).values(), *(state.is_in(group) for state in self.states))
 
     def states_of(self, group: dict, parameter: Sequence[int]) -> list[StateTensor]:
-        """The state tensors that a parameter of these sizes has, in a group. Where there is none,
-        nothing is counted for the outside either."""
+        """The states that a parameter of these sizes has, in a group."""
         return [state for state in self.states
                 if state.is_in(group) and state.sizes_for(parameter) is not None]
 
     def is_before(self, values: dict[str, torch.Tensor], group: dict | None) -> bool:
-        """Whether states of a parameter, and its count, are those before the first update.
+        """Whether states of a parameter, with its count, are those before the first update.
 
         Args:
             values: by torch's keys.
-            group: of the parameter; None: it has none, so all is zero in the beginning.
+            group: of the parameter; None: it has none, so all begins at zero.
         """
         initial = {} if group is None else {state.key: state.initial_in(group)
                                             for state in self.states}
@@ -269,11 +254,14 @@ class OptimizerSpec:
                    for key, value in values.items())
 
     def evaluate(self, fixed: dict, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What the formula makes: the new parameter as ``param``, and new states by torch's keys.
+        """Computes the formula.
 
         Args:
             fixed: the flags by name, and ``dtype``, in which the parameter is kept.
             tensors: ``param``, ``grad``, ``step``, and hyper-parameters and states by name.
+
+        Returns:
+            The new ``param``, and the new states by torch's keys.
         """
         missing = {state.key: None for state in self.states if state.key not in tensors}
         x = SimpleNamespace(**fixed, **missing, **tensors)
@@ -281,16 +269,13 @@ class OptimizerSpec:
             x.grad = -x.grad
         return self.formula(x)
 
-    def index_of(self, hyper: str) -> int:
-        """The place of a hyper-parameter in the vector."""
-        return [known.name for known in self.hyper].index(hyper)
-
     def setting_values(self, group: dict) -> list[tuple[Setting, float]]:
         """The settings of one group."""
-        values = self.hyper_values(group)
-        products = [math.prod(values[self.index_of(name)] for name in setting.hyper)
-                    for setting in self.settings]
-        scale = group.get("loss_scaling", 1.0)
-        return [(setting, (1.0 - product if setting.is_complement else product)
-                 / (scale if setting.over_loss_scale else 1.0))
-                for setting, product in zip(self.settings, products)]
+        values = dict(zip((hyper.name for hyper in self.hyper), self.hyper_values(group)))
+        found = []
+        for setting in self.settings:
+            product = math.prod(values[name] for name in setting.hyper)
+            value = 1.0 - product if setting.is_complement else product
+            scale = group.get("loss_scaling", 1.0) if setting.over_loss_scale else 1.0
+            found.append((setting, value / scale))
+        return found

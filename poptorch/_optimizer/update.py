@@ -7,12 +7,12 @@ import torch
 
 from poptorch import _C
 from poptorch._base.types import ir_dtype
-from poptorch._optimizer import combined
 from poptorch._optimizer.captured_formula import Formulas
-from poptorch._optimizer.device_settings import is_combined
-from poptorch._optimizer.factor import GradientFactor, number
+from poptorch._optimizer.gradient_factor import GradientFactor, number, stream, velocity_stream
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
+from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
+from poptorch._translate import reduction
 from poptorch._translate.tensor_names import UPDATED
 from poptorch.errors import Error
 
@@ -20,101 +20,54 @@ from poptorch.errors import Error
 def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[dict],
                 count_of: Callable[[str, torch.Tensor], float],
                 factor: GradientFactor) -> UpdateLayout:
-    """Appends the update of every parameter that has a gradient and stands in the optimizer.
+    """Appends the update of every parameter that has a gradient and is in the optimizer.
 
     Args:
         e: emitter of the iteration graph.
-        program: gets the states that are updated, and the values that updates use and make.
+        program: gets the states that are updated, and the values that anchors can name.
         gradients: combined gradient of each parameter, by name.
         spec: the row of the optimizer.
         groups: its parameter groups, with the settings of the device.
-        count_of: how many updates a parameter, of a name, has had.
-        factor: by which the gradients are multiplied.
+        count_of: returns the updates that a parameter had, from its name and itself.
+        factor: of the gradients.
     """
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
-    for number, group in enumerate(groups):
+    for index, group in enumerate(groups):
         found = [(names[id(p)], p) for p in group["params"]
                  if id(p) in names and names[id(p)] in gradients]
-        compiled = GroupLayout(f"optimizer.group{number}", spec.compiled_in(group), found)
+        compiled = GroupLayout(f"optimizer.group{index}", spec.compiled_in(group), found)
         if is_combined(group):
             compiled.velocity_scaling = float(group["velocity_scaling"])
         layout.groups.append(compiled)
         if found:
-            scale = factor.of(e, group, compiled.stream)
-            update = _OpUpdate(e, spec, group, scale, factor.skip) if spec.op else \
-                _FormulaUpdate(formulas, spec, group, scale, factor.skip)
-            _GroupUpdate(program, group, compiled, update, factor).emit(gradients, count_of)
+            _GroupUpdate(program, group, compiled, spec, formulas, factor).emit(gradients, count_of)
     if program.bound:
         program.bound |= factor.bound(e)
     return layout
 
 
-class _OpUpdate:
-    """The update by the native op of the row."""
-
-    def __init__(self, e, spec: OptimizerSpec, group: dict, scale, skip):
-        self.e, self.spec = e, spec
-        self._values = {"grad_scale": scale, "skip": skip}
-        self._row = _C.op_row(spec.op)
-        self._operands = [name.rstrip("?*") for name in self._row["operands"]]
-        self._attrs = {name: bool(group.get(name)) for name in spec.flags}
-        self._names = {state.key: state.operand or state.key for state in spec.states}
-
-    def emit(self, own: dict, hyper, counter: tuple) -> dict:
-        """Appends the update of one parameter.
-
-        Args:
-            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
-            hyper: the value of the vector of hyper-parameters.
-            counter: path and value of the count of updates, this one included.
-
-        Returns:
-            The new values of the parameter and of the states, by the same names.
-        """
-        values = {self._names.get(key, key): value for key, value in own.items()}
-        values |= {"hyper": hyper, "step": counter[1], **self._values}
-        operands = [values.get(name) for name in self._operands]
-        while operands[-1] is None:
-            operands.pop()
-        results = self.e.plain(self.spec.op, operands, self._attrs)
-        made = dict(zip((name.rstrip("?*") for name in self._row["results"]), results))
-        return {key: made[self._names.get(key, key)] for key in own if key != "grad"}
-
-
-class _FormulaUpdate:
-    """The update by the formula of the row."""
-
-    def __init__(self, formulas: Formulas, spec: OptimizerSpec, group: dict, scale, skip):
-        self.e, self.spec, self._formulas = formulas.emitter, spec, formulas
-        self._scale, self._skip = scale, skip
-        self._flags = {name: bool(group.get(name)) for name in spec.flags}
-        self._numbers: dict = {}
-
-    def emit(self, own: dict, hyper, counter: tuple) -> dict:
-        """As :meth:`_OpUpdate.emit`."""
-        if not self._numbers:
-            self._numbers = {known.name: number(self.e, hyper, index)
-                             for index, known in enumerate(self.spec.hyper)}
-        path, step = counter
-        return self._formulas.emit(self.spec, self._flags, own, {**self._numbers, "step": step},
-                                   shared=path, scale=self._scale, skip=self._skip)
-
-
 class _GroupUpdate:
     """Emits the updates of one parameter group."""
 
-    def __init__(self, program, group: dict, compiled: GroupLayout, update,
-                 factor: GradientFactor):
-        e, spec = self.e, self.spec = update.e, update.spec
-        self.program, self.group, self.compiled = program, group, compiled
-        self.update, self.factor = update, factor
+    def __init__(self, program, group: dict, compiled: GroupLayout, spec: OptimizerSpec,
+                 formulas: Formulas, factor: GradientFactor):
+        e = self.e = formulas.emitter
+        self.program, self.group, self.compiled, self.spec = program, group, compiled, spec
+        self.formulas, self.factor = formulas, factor
+        self.scale = factor.of(e, group, compiled.stream)
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.
-        self.hyper = e.named("stream_in", compiled.stream,
-                             {"stream": compiled.stream, "repeat": True}, "f64",
-                             [len(spec.hyper)])
+        self.hyper = stream(e, compiled.stream, [len(spec.hyper)])
+        self._numbers: dict = {}
         # (path, value after this update) of each counter, by the number of updates so far
         self.counters: dict[float, tuple] = {}
+
+    def _number(self, name: str):
+        """The value of one hyper-parameter, without dimensions."""
+        if name not in self._numbers:
+            index = [known.name for known in self.spec.hyper].index(name)
+            self._numbers[name] = number(self.e, self.hyper, index)
+        return self._numbers[name]
 
     def _counter(self, count: float) -> tuple:
         if count not in self.counters:
@@ -159,14 +112,39 @@ class _GroupUpdate:
             self.compiled.states.append((path, name, state.key))
         velocities = self.factor.velocities
         if velocities is not None and name in velocities.begun:
-            new = combined.emit(self.e, own, self.hyper)
+            new = _combined_update(self.e, own, self.hyper)
         else:
-            new = self.update.emit(own, self.hyper, counter)
+            new = self._by_op(own, counter) if self.spec.op else self._by_formula(own, counter)
         self._bind(name, UPDATED + name, new["param"])
         for state in states:
             self._bind(self._path(state, name), state.of(name), new[state.key])
         if states:
             self.program.bound[f"{STEP}___{name}"] = lambda: counter[1]
+
+    def _by_op(self, own: dict, counter: tuple) -> dict:
+        """The new values of a parameter and its states, by the op of the row.
+
+        Args:
+            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
+            counter: path and value of the count of updates, this one included.
+        """
+        row = _C.op_row(self.spec.op)
+        values = {**own, "hyper": self.hyper, "step": counter[1], "grad_scale": self.scale,
+                  "skip": self.factor.skip}
+        operands = [values.get(name.rstrip("?*")) for name in row["operands"]]
+        while operands[-1] is None:
+            operands.pop()
+        results = self.e.plain(self.spec.op, operands, self.spec.flag_values(self.group))
+        made = dict(zip((name.rstrip("?*") for name in row["results"]), results))
+        return {key: made[key] for key in own if key != "grad"}
+
+    def _by_formula(self, own: dict, counter: tuple) -> dict:
+        """The same, by the formula of the row."""
+        path, step = counter
+        numbers = {known.name: self._number(known.name) for known in self.spec.hyper}
+        return self.formulas.emit(self.spec, self.spec.flag_values(self.group), own,
+                                  {**numbers, "step": step}, shared=path, scale=self.scale,
+                                  skip=self.factor.skip)
 
     def _path(self, state, name: str) -> str:
         return f"{self.compiled.stream}.{state.key}.{name}"
@@ -188,7 +166,7 @@ class _GroupUpdate:
         """The value of a setting, float32 without dimensions."""
         e, product = self.e, None
         for name in setting.hyper:
-            factor = number(e, self.hyper, self.spec.index_of(name))
+            factor = self._number(name)
             product = factor if product is None else e.op("mul", product, factor)
         if setting.is_complement:
             one = e.op("cast", e.constant(1.0, torch.float32), dtype=_C.DType(product.dtype))
@@ -197,3 +175,78 @@ class _GroupUpdate:
             product = e.op("div", product, e.op(
                 "cast", self.factor.loss_scale, dtype=_C.DType(product.dtype)))
         return e.cast(product, torch.float32)
+
+
+# -- SGD with use_combined_accum ------------------------------------------------------------------
+#
+# Gradients of micro-batches are added to the velocities, so there is no other accumulator:
+#
+#     before the micro-batches   velocity * momentum
+#     each of them               + gradient / loss scale * velocity_scaling / divisors of means
+#     after them                 the new velocity, but for weight decay, which the update adds
+#
+# What is added must be known at once. Gradients are added up first, with the same result, where the
+# norm of all gradients limits them, an overflow may skip the update, the gradients may be read, or
+# ``dampening`` may not be 0.
+
+_VELOCITY = "momentum_buffer"
+
+
+class Velocities:
+    """The velocities of one program that gradients are added to.
+
+    Args:
+        e: emitter of the graph of an iteration.
+        spec: the loops around the captured graph.
+        inverse: the value that undoes the loss scale; None without one.
+
+    Attributes:
+        begun: what they hold before the micro-batches, by the name of the parameter.
+        factor_of: the name of what its gradient is multiplied by, likewise.
+        factors: the values of these names.
+    """
+
+    def __init__(self, e, spec, inverse):
+        self._e, self._spec, self._inverse = e, spec, inverse
+        self.begun: dict[str, object] = {}
+        self.factor_of: dict[str, str] = {}
+        self.factors: dict[str, object] = {}
+
+    def add_group(self, name: str, group: dict, params: dict[str, tuple], numbers: int) -> None:
+        """Prepares the velocities of one parameter group.
+
+        Args:
+            name: of the stream of its hyper-parameters.
+            group: with the settings of the device.
+            params: dtype and sizes of parameters, by name.
+            numbers: length of the vector of hyper-parameters.
+        """
+        e = self._e
+        momentum = e.cast(number(e, stream(e, name, [numbers]), 1), torch.float32)
+        scale = e.cast(stream(e, velocity_stream(name)), torch.float32)
+        if self._inverse is not None:
+            scale = e.op("mul", scale, e.cast(self._inverse, torch.float32))
+        self.factors[name] = e.op("neg", scale) if group.get("maximize") else scale
+        for parameter, (dtype, sizes) in params.items():
+            before = e.state(f"{name}.{_VELOCITY}.{parameter}", "optimizer", ir_dtype(dtype), sizes)
+            own = reduction.of(self._spec, before, parameter)
+            groups = self._spec.reducing(parameter)
+            # As the reduction after the micro-batches leaves it once.
+            times = own.last / (groups.size if own.over_replicas == "sum" else 1)
+            kept = e.cast(momentum, dtype)
+            if times != 1:
+                kept = e.op("mul", kept, e.cast(e.constant(times, torch.float32), dtype))
+            self.begun[parameter] = e.op("mul", before, kept)
+            self.factor_of[parameter] = name
+
+
+def _combined_update(e, own: dict, hyper) -> dict:
+    """The new values of a parameter and its combined velocity. ``grad`` of ``own`` is the velocity
+    after the micro-batches."""
+    none = e.op("mul", e.slice(hyper, 0, 1, 3), e.op("cast", e.constant(0.0, torch.float32),
+                                                     dtype=_C.DType(hyper.dtype)))
+    without = e.op("cat", e.slice(hyper, 0, 0, 1), none, e.slice(hyper, 0, 3, 4), dim=0)
+    # The first step takes what it is given as the velocity.
+    operands = [own["param"], own["grad"], own[_VELOCITY], e.constant(1.0, torch.float32), without]
+    param, velocity = e.plain("sgd_update", operands, {})
+    return {"param": param, _VELOCITY: velocity}

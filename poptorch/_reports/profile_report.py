@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,32 @@ class ProfileReport:
         """Writes the trace so far."""
         if self._is_begun:
             self._recording.write()
+
+
+def recorded(report: ProfileReport | None):
+    """Takes what is done within into the trace of a report, if there is one."""
+    return contextlib.nullcontext() if report is None else report.recorded()
+
+
+def run_recorded(report: ProfileReport | None, program, tensors: list, options: Options):
+    """Runs a program, with a span for it and each of its iterations where a trace is recorded.
+
+    Args:
+        report: of the executor; None: it has none.
+        program: the ``CompiledModel``.
+        tensors: the arguments.
+        options: of the executor.
+    """
+    if report is None and not profiling.is_recording():
+        return program.call.run(tensors)
+    with recorded(report):
+        begin = time.monotonic_ns()
+        result = program.call.run(tensors)
+        category = f"run {options.model_name}"
+        profiling.add_span("run", category, begin, time.monotonic_ns())
+        for number, (start, end) in enumerate(program.executable.timestamps()):
+            profiling.add_span(f"iteration {number}", category, start, end)
+    return result
 
 
 def _free(folder: Path) -> Path:

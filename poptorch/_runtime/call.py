@@ -10,7 +10,7 @@ from poptorch import _C
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
-from poptorch._runtime import agreement, plain_tensors
+from poptorch._runtime import plain_tensors, replica_consistency
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction
@@ -77,7 +77,7 @@ class Call:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
         self._layouts = program.layouts
-        self._shared = agreement.shared_states(executable, program)
+        self._shared = replica_consistency.shared_states(executable, program)
         self._plain = plain
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
@@ -263,7 +263,7 @@ class Call:
         try:
             self._executable.run(pointers, torch.get_num_threads())
         except BaseException:
-            agreement.restore(self._executable, self._shared)
+            replica_consistency.restore(self._executable, self._shared)
             raise
         finally:
             for site in self._host_sites:

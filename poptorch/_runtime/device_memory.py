@@ -1,5 +1,4 @@
-"""The memory of a compiled program: given back when its executor lets go of the device, or when
-another program takes its place."""
+"""The memory of a compiled program: released and restored, and carried over to another program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,20 +9,17 @@ from poptorch._runtime.compiled import CompiledModel
 
 
 def release(compiled: CompiledModel) -> None:
-    """Gives the memory of a program back.
+    """Releases the memory of a program, of which the host has the newest weights.
 
-    The module has the weights. What only the device has is kept: states of the optimizer, that
-    of the random generator, and buffers that replicas have different values of.
-
-    Args:
-        compiled: the program, of which the host has the newest weights.
+    States that only the device has are kept: those of the optimizer and of the random generator,
+    and buffers that differ between replicas.
     """
     own = {state.path for state in _own_of_replicas(compiled)}
     compiled.executable.release({state.path for state in _on_host(compiled)} - own)
 
 
 def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[], None]) -> None:
-    """Takes memory again, with all states.
+    """Takes memory for a program again, and writes all its states.
 
     Args:
         compiled: the program, which has no memory.
@@ -31,11 +27,11 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
         leave: undoes that, as far as it was done.
 
     Raises:
-        poptorch.Error: There is not enough memory, or the module's tensors are no longer those of
-            the program. It has no memory then, as before.
+        poptorch.Error: There is not enough memory, or the module has other tensors than the
+            program. The program then has no memory, as before.
     """
     executable = compiled.executable
-    kept = {state: _values(executable, state) for state in _on_host(compiled)
+    kept = {state: read_replicas(executable, state) for state in _on_host(compiled)
             if executable.has_state(state.path)}
     executable.restore()
     try:
@@ -45,33 +41,32 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
     except BaseException:
         leave()
         for state, values in kept.items():
-            _write(executable, state, values)
+            write_replicas(executable, state, values)
         release(compiled)
         raise
 
 
 @dataclass(frozen=True)
-class Left:
-    """What only the device has of a program that another one is to replace.
+class CarriedOver:
+    """What only the device has of a program, for another program of the executor.
 
     Attributes:
         random: the state of the random generator.
-        replicas: the values of each replica, of the buffers that replicas have different values
-            of, by path.
+        replicas: the values of each replica, of the buffers that differ between replicas, by path.
     """
 
     random: list[int]
     replicas: dict[str, torch.Tensor]
 
     @classmethod
-    def of(cls, compiled: CompiledModel) -> "Left":
-        """That of a program whose weights are its module's."""
+    def of(cls, compiled: CompiledModel) -> "CarriedOver":
+        """Reads it from a program. The host, or the other program, has the newest weights."""
         return cls(compiled.random.read(),
-                   {state.path: _values(compiled.executable, state)
+                   {state.path: read_replicas(compiled.executable, state)
                     for state in _own_of_replicas(compiled)})
 
     def give(self, compiled: CompiledModel) -> None:
-        """Gives it to the other program, which has the weights of the module."""
+        """Writes it to the other program, which has the newest weights."""
         compiled.random.write(self.random)
         for state in _on_host(compiled):
             values = self.replicas.get(state.path)
@@ -80,7 +75,7 @@ class Left:
 
 
 def _own_of_replicas(compiled: CompiledModel) -> list:
-    """The states that the module has a tensor of, and replicas different values."""
+    """The states of tensors of the module that differ between replicas."""
     executable = compiled.executable
     return [state for state in _on_host(compiled) if executable.has_state(state.path)
             and state.path not in compiled.program.weight_groups
@@ -88,12 +83,12 @@ def _own_of_replicas(compiled: CompiledModel) -> list:
 
 
 def _on_host(compiled: CompiledModel) -> list:
-    """The states that the module has a tensor of."""
+    """The states of tensors of the module."""
     return [state for state in compiled.executable.states()
             if state.path in compiled.program.states]
 
 
-def _values(executable, state) -> torch.Tensor:
+def read_replicas(executable, state) -> torch.Tensor:
     """The bytes of a state in each replica."""
     found = torch.empty((executable.replicas, state.bytes), dtype=torch.uint8)
     for replica, value in enumerate(found):
@@ -102,12 +97,13 @@ def _values(executable, state) -> torch.Tensor:
 
 
 def _write_if_first(executable, state, values: torch.Tensor) -> None:
-    """Writes the values of the replicas where all have that of the first one: a value that was
-    written to the module meanwhile is for all replicas."""
-    if torch.equal(_values(executable, state)[0], values[0]):
-        _write(executable, state, values)
+    """Writes the values of the replicas, if the program has that of the first one. It has another
+    one if the host wrote to the module since; that value is for all replicas."""
+    if torch.equal(read_replicas(executable, state)[0], values[0]):
+        write_replicas(executable, state, values)
 
 
-def _write(executable, state, values: torch.Tensor) -> None:
+def write_replicas(executable, state, values: torch.Tensor) -> None:
+    """Writes what :func:`read_replicas` read from a state of the same name."""
     for replica, value in enumerate(values):
         executable.write_state(state.path, value.data_ptr(), value.nbytes, replica)

@@ -13,8 +13,8 @@ from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objec
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._guards.attribute_reads import table_of
 from poptorch._optimizer.layout import UpdateLayout
+from poptorch._runtime.ambient_settings import AmbientSettings
 from poptorch._runtime.arguments import Arguments
-from poptorch._runtime.around import Around
 from poptorch._runtime.outer_watch import OuterWatch
 from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._translate import Program, StepSpec
@@ -29,7 +29,7 @@ _FORM = {
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
     "spec": {str: object}, "attributes": [(str, str, tuple | None)],
     "plain_tensors": {str: str},
-    "around": (torch.dtype | None, torch.dtype)}
+    "ambient": (torch.dtype | None, torch.dtype)}
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Interface:
         plain_tensors: the user's tensors that are compiled in; of a program that comes from a
             file, those in attributes.
         modes: the modules of which ``forward`` read whether they are in training mode.
-        around: the settings around the call that compiled it.
+        ambient: the settings around the call that compiled it.
     """
 
     arguments: Arguments
@@ -60,7 +60,7 @@ class Interface:
     outer: OuterWatch = field(default_factory=OuterWatch)
     plain_tensors: PlainTensors = field(default_factory=PlainTensors)
     modes: Sequence[torch.nn.Module] = ()
-    around: Around = field(default_factory=Around.now)
+    ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
 
     def check(self) -> None:
         """Checks that a call finds what the program depends on, but for the module, as it was.
@@ -68,7 +68,7 @@ class Interface:
         Raises:
             poptorch.Error: Settings around the call or a plain tensor are others.
         """
-        self.around.check()
+        self.ambient.check()
         self.outer.check()
         self.plain_tensors.check()
 
@@ -102,7 +102,7 @@ class Interface:
             "attributes": [(path, name, _plain_value(holder, name))
                            for holder, name, path in attributes],
             "plain_tensors": self.plain_tensors.described(_tensors_in(attributes)),
-            "around": tuple(self.around),
+            "ambient": tuple(self.ambient),
         }
 
     @classmethod
@@ -141,7 +141,7 @@ class Interface:
         attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
                         attributes, plain_tensors=_plain_tensors(data["plain_tensors"], attributes),
-                        around=Around(*data["around"]))
+                        ambient=AmbientSettings(*data["ambient"]))
         interface.outputs.copy_data(())
         interface._check_numbers()
         return interface

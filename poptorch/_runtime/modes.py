@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Iterable
+from typing import Self
 
 import torch
 
@@ -23,10 +24,49 @@ class TrainingModes:
 
     def __init__(self, module: torch.nn.Module):
         self._module = module
-        self.note()
+        self._note()
         _all.add(self)
 
-    def note(self) -> None:
+    def train(self, mode: bool = True) -> Self:
+        """Puts the module into training mode: what the next compilation uses.
+
+        A module that changes its mode after it was wrapped, other than by this method and
+        :meth:`eval`, is compiled as it was when it was wrapped, with a warning. A program that is
+        compiled stays as it is until :meth:`destroy`.
+
+        Args:
+            mode: True for training mode, False for evaluation mode.
+
+        Returns:
+            This executor.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
+            >>> model.train().training, model.model.training
+            (False, True)
+        """
+        self._module.train(mode)
+        self._note()
+        return self
+
+    def eval(self) -> Self:
+        """Puts the module into evaluation mode, see :meth:`train`.
+
+        Returns:
+            This executor.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Dropout(0.5), opts)
+            >>> model.eval()(torch.ones(2))
+            tensor([1., 1.])
+        """
+        return self.train(False)
+
+    def _note(self) -> None:
         """Takes the flags that the layers have now."""
         self._modes = weakref.WeakKeyDictionary(
             (part, part.training) for part in self._module.modules() if has_mode(part))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch._base.types import host_tensor, torch_dtype
-from poptorch._runtime.call import Call
+from poptorch._runtime import device_memory
 from poptorch._runtime.compiled import CompiledModel
 from poptorch.options import Options
 
@@ -64,40 +64,24 @@ def recording(options: Options) -> Options:
     return own
 
 
-def replay(compiled: CompiledModel, interface, executable, options: Options,
-           tensors: list[torch.Tensor]) -> None:
-    """Runs a program on the states of another one, and on its arguments.
+def replay(compiled: CompiledModel, second: CompiledModel, tensors: list[torch.Tensor]) -> None:
+    """Runs a second program of the same module on the states and arguments of a compiled one.
 
-    Nothing that the other program or the caller has is changed.
-
-    Args:
-        compiled: has the states: weights, those of the optimizer and of the random generator.
-        interface, executable: of the program that runs, made of the same module.
-        options: of that program.
-        tensors: the tensors among the arguments of the call.
+    Nothing that the compiled one or the caller has is changed.
     """
-    program = interface.program
-    call = Call(executable, program, interface.outputs, options, interface.spec,
-                interface.arguments, interface.plain_tensors)
-    call.bind_like(compiled.call)
-    known = {state.path: state for state in compiled.executable.states()}
-    for state in executable.states():
-        if state.path in known and known[state.path].bytes == state.bytes:
-            _copy(compiled.executable, executable, state)
-        elif state.path in program.states:
-            _write(executable, state, program.states[state.path])
-    call.run_for_nothing(tensors)
-
-
-def _copy(source, target, state) -> None:
-    data = torch.empty(state.bytes, dtype=torch.uint8)
-    for replica in range(target.replicas):
-        source.read_state(state.path, data.data_ptr(), data.nbytes, replica)
-        target.write_state(state.path, data.data_ptr(), data.nbytes, replica)
+    second.call.bind_like(compiled.call)
+    known = {state.path: state.bytes for state in compiled.executable.states()}
+    for state in second.executable.states():
+        if known.get(state.path) == state.bytes:
+            device_memory.write_replicas(second.executable, state, device_memory.read_replicas(
+                compiled.executable, state))
+        elif state.path in second.program.states:
+            _write(second.executable, state, second.program.states[state.path])
+    second.call.run_for_nothing(tensors)
 
 
 def _write(target, state, tensor: torch.Tensor) -> None:
-    """A state that only the new program has, from the module."""
+    """A state that only the second program has, from the module."""
     value = host_tensor(tensor, state.path).to(torch_dtype(state.dtype))
     if value.numel() == math.prod(state.sizes):
         target.write_state(state.path, value.data_ptr(), value.nbytes)

@@ -4,10 +4,14 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 from poptorch import _C
 from poptorch._base.logging import logger
 from poptorch._base.value_snapshot import Snapshot, attribute_of
-from poptorch._guards.attribute_reads import table_of
+from poptorch._guards import globals_read, outer_counts
+from poptorch._guards.attribute_reads import table_of, warn_of_kept
+from poptorch._guards.host_randomness import Draws
 from poptorch._guards.outer_name import OuterName
 
 
@@ -51,6 +55,45 @@ class Variable(NamedTuple):
 
     def places(self) -> None:
         """There is no dictionary in which it stands."""
+
+
+class OuterNames:
+    """A context around a capture: the names outside of the module that ``forward`` may read.
+
+    Args:
+        module: the module.
+        arguments: of the call, which may hold functions.
+
+    Attributes:
+        objects: that the names lead to.
+        draws: the random generators and iterators among them.
+    """
+
+    def __init__(self, module: torch.nn.Module, arguments: list):
+        self.draws = Draws()
+        self._read, self._set, self._lines, self.objects = globals_read.read_and_set(
+            module, arguments, self.draws)
+
+    def __enter__(self) -> "OuterNames":
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        read, kept = globals_read.put_back(self._read)
+        set_, kept_there = globals_read.put_back(self._set)
+        if kind is None:
+            warn_of_kept(kept + kept_there)
+            outer_counts.warn(read, set_, self._lines)
+            self._unchanged = globals_read.unchanged(read)
+
+    def values(self) -> list:
+        """The values of those that ``forward`` has not changed."""
+        return [name.value() for name in self._unchanged]
+
+    def watch(self, captured) -> "OuterWatch":
+        """Looks at those from now on, and at what ``captured`` has found beside them."""
+        known = {name.text for name in self._unchanged}
+        held = [HeldName(*one) for one in captured.outer_attributes if one[2] not in known]
+        return OuterWatch([*self._unchanged, *held, *map(Variable, captured.environment)])
 
 
 class OuterWatch:

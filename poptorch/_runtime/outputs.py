@@ -67,12 +67,9 @@ class OutputPlan:
         self.steps = {OutputMode.All: steps, OutputMode.EveryN: steps // period}.get(mode, 1)
         self.kept = self.steps * replicas
 
-    def allocate(self, sizes: list[int], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor for all kept results of micro-batches of these sizes, side by side on dim 0."""
-        return torch.empty(self.shape(sizes), dtype=dtype)
-
     def shape(self, sizes: list[int]) -> list[int]:
-        """The sizes of that tensor. A 0-d result stays 0-d when exactly one is kept."""
+        """The sizes of a tensor for all kept results of micro-batches of ``sizes``, side by side on
+        dim 0. A 0-d result stays 0-d when exactly one is kept."""
         if sizes:
             return [self.kept * sizes[0], *sizes[1:]]
         return [] if self.kept == 1 else [self.kept]

@@ -23,15 +23,14 @@ class RandomState:
     def __init__(self, executable, random_seed: int | None):
         self._executable = executable
         self._is_used = any(state.path == _PATH for state in executable.states())
-        # What is shown as seed for a program that draws no random numbers.
-        self._seed = 0
+        self._unused: list[int] = []  # the state of a program that draws no random numbers
         self.write([_seed_of(random_seed), *[0] * executable.replicas])
 
     def read(self) -> list[int]:
         """Seed, then the counter of each replica."""
         executable = self._executable
         if not self._is_used:
-            return [self._seed] + [0] * executable.replicas
+            return list(self._unused)
         counters = []
         for replica in range(executable.replicas):
             words = torch.empty(4, dtype=torch.int32)
@@ -54,10 +53,11 @@ class RandomState:
             raise Error(f"[rng_state] expected a list of {wanted} ints (the seed, of 64 bits, and "
                         f"a counter of 32 bits for each of {executable.replicas} replicas), got "
                         f"{state!r:.80}. Use a value that rng_state gave.")
-        self._seed, *counters = state
         if not self._is_used:
+            self._unused = list(state)
             return
+        seed, *counters = state
         for replica, counter in enumerate(counters):
-            words = [self._seed & 0xFFFFFFFF, self._seed >> 32, replica, counter]
+            words = [seed & 0xFFFFFFFF, seed >> 32, replica, counter]
             tensor = torch.tensor(words, dtype=torch.int64).to(torch.int32)
             executable.write_state(_PATH, tensor.data_ptr(), tensor.nbytes, replica)

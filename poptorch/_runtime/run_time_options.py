@@ -28,7 +28,7 @@ def edited(options: Options, edit) -> Options:
     """
     new = options.clone()
     new._values["offline_ipu_version"] = None  # the program is compiled: now it may run
-    before, run_time = _values(new), {row.name for _, row in _rows(new) if row.is_run_time}
+    before, run_time = _values(new), {row.name for _, row in new._rows() if row.is_run_time}
     if edit is not None:
         edit(new)
     for name, value in _values(new).items():
@@ -57,12 +57,6 @@ def check_kept(own: Options, compiled: Options) -> None:
                         f"operation. Wrap the module with the options of the model that was saved.")
 
 
-def _rows(options: Options) -> list:
-    """Group and row of each option."""
-    groups = (options, *options._groups.values())
-    return [(group, row) for group in groups for row in group._ROWS]
-
-
 def _values(options: Options) -> dict:
     """The values of all rows, by name."""
-    return {row.name: group._values[row.name] for group, row in _rows(options)}
+    return {row.name: group._values[row.name] for group, row in options._rows()}

@@ -56,7 +56,7 @@ def decide_mean_strategy(own: Options, given: Options, optimizer: OptimizerLink)
 
 
 def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpec:
-    """What translate puts around the captured graph.
+    """What translate puts around the captured graph. Rows name the fields that take their value.
 
     Args:
         options: resolved options.
@@ -64,37 +64,27 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
         weight_groups: path and groups of the weights with a value for each group of replicas.
     """
     reduction = options.Training.accumulation_and_replication_reduction_type
-    strategy = getattr(options.Training, _STRATEGY)
-    return StepSpec(training=training, device_iterations=options.device_iterations,
-                    accumulation=options.Training.gradient_accumulation if training else 1,
-                    replicas=options.replication_factor,
-                    input_group_size=options.input_group_size,
-                    weight_groups=weight_groups,
-                    mean=reduction is ReductionType.Mean, mean_strategy=strategy,
-                    automatic_loss_scaling=training and options.Training.automatic_loss_scaling,
-                    clip_norm=options.Training.gradient_clip_norm if training else None,
-                    clip_value=options.Training.gradient_clip_value if training else None,
-                    synthetic_data=options.enable_synthetic_data,
+    return StepSpec(training=training, weight_groups=weight_groups,
+                    mean=reduction is ReductionType.Mean,
                     keep_gradients=switches.keeps_gradients(),
                     anchors=tuple((short, name) for short, (name, _, _)
                                   in options.anchored_tensors.items()),
-                    stochastic_rounding=options.Precision.stochastic_rounding,
                     float16_partials=options.Precision.partials_type is torch.float16,
                     strategy=options._execution_strategy,
-                    io_tiles=options.TensorLocations.num_io_tiles,
-                    locations=options.TensorLocations._for_compiler())
+                    locations=options.TensorLocations._for_compiler(),
+                    **{row.step: row.default if group is options.Training and not training
+                       else group._values[row.name]
+                       for group, row in options._rows() if row.step})
 
 
 def compile_options(options: Options) -> dict:
-    """The options of ``_C.compile``."""
+    """The options of ``_C.compile``. Rows name those that take their value."""
     is_orthogonal = options.input_group_type is CommGroupType.Orthogonal
-    return {"threads": torch.get_num_threads(), "replicas": options.replication_factor,
-            "max_ipus": MOST_IPUS, "power_of_two_ipus": not options.auto_round_num_ipus,
-            "input_group_size": options.input_group_size,
+    return {"threads": torch.get_num_threads(), "max_ipus": MOST_IPUS,
+            "power_of_two_ipus": not options.auto_round_num_ipus,
             "orthogonal_input_groups": is_orthogonal,
-            "deterministic": options.is_deterministic,
-            "check_floats": options.Precision.floating_point_exceptions,
-            "record_floats": options.Precision.record_non_finite}
+            **{row.compiler: group._values[row.name]
+               for group, row in options._rows() if row.compiler}}
 
 
 def check_buffers(options: Options, module: torch.nn.Module, changed: list[str]) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from poptorch import _C
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.decompose.table import DECOMPOSITIONS
@@ -22,7 +23,7 @@ from poptorch._capture.record.recorder import Recorder
 from poptorch._translate.nodes import Nodes, opaque
 from poptorch.errors import Error
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(_C.__file__)
 
 # What the recorder's methods do with an operation.
 _RECORDED = {

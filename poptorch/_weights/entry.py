@@ -147,6 +147,8 @@ class CompiledProgram:
         finalizer: what happens when the executor is forgotten.
         checked_at: the store's number of changes when all its copies were found to be current.
         ran_at: the same, when its runs were last noted.
+        changed_states, changed_arguments: what ``forward`` changes, by path and by number: the
+            program has a copy of it.
     """
 
     def __init__(self, executable, program, executor):
@@ -158,6 +160,11 @@ class CompiledProgram:
         self.checked_at = self.ran_at = -1
         self.finalizer: weakref.finalize | None = None
         self._process = os.getpid()
+        trained = {path for group in (program.optimizer.groups if program.optimizer else ())
+                   for path, _ in group.params}
+        self.changed_states = frozenset((program.updated - trained) | program.changed.keys())
+        self.changed_arguments = frozenset(output.leaf for _, output in program.outputs
+                                           if output is not None and output.kind == "input_update")
 
     def is_of_this_process(self) -> bool:
         """Whether the program is not that of the process which this one was forked from."""

@@ -1,7 +1,7 @@
 """Weights with a value for each group of replicas: what ``replicaGrouping`` declares."""
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import NamedTuple
 
 import torch
@@ -13,8 +13,8 @@ from poptorch._weights.store import STORE
 from poptorch.enums import CommGroupType, VariableRetrievalMode
 from poptorch.errors import Error
 
-# All executors that are alive, to find those that a parameter belongs to.
-_executors: "weakref.WeakSet" = weakref.WeakSet()
+# Those of all executors that are alive, to find those that a parameter belongs to.
+_all: "weakref.WeakSet[Groupings]" = weakref.WeakSet()
 
 # By module and name, beside the record of the parameter: another may take its place later, as with
 # load_state_dict(assign=True).
@@ -79,12 +79,12 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
     checks.at_least(1, shards, where)
     checks.one_of(VariableRetrievalMode, variable_retrieval_mode, where)
     grouping = Grouping(comm_group_type, shards, variable_retrieval_mode)
-    owners = [executor for executor in _executors
-              if any(parameter is self for parameter in executor._model.parameters())]
+    owners = [owner for owner in _all
+              if any(parameter is self for parameter in owner.model.parameters())]
     if not owners:
         raise Error(f"[replicaGrouping] the parameter of shape {tuple(self.shape)} is not part of "
                     f"a wrapped module. Call it after inferenceModel() or trainingModel().")
-    if any(executor.isCompiled() for executor in owners):
+    if any(owner.is_compiled() for owner in owners):
         raise Error(f"[replicaGrouping] the model of the parameter of shape {tuple(self.shape)} "
                     f"is compiled already, without {comm_group_type.name} groups of {shards}. "
                     f"Call it before the model is compiled, or destroy() the executor first.")
@@ -98,101 +98,30 @@ torch.nn.Parameter.replicaGrouping = replicaGrouping
 def _note(parameter: torch.nn.Parameter, owners: list, grouping: Grouping | None) -> None:
     """Notes what was declared for a parameter; None: nothing any more."""
     STORE.record(parameter).grouping = grouping
-    modules = [*_declared_in, *(module for owner in owners for module in owner._model.modules())]
+    modules = [*_declared_in, *(module for owner in owners for module in owner.model.modules())]
     for module in modules:
         for name, found in module.named_parameters(recurse=False, remove_duplicate=False):
             if found is parameter:
                 _declared_in.setdefault(module, {})[name] = grouping
 
 
-def register(executor) -> None:
-    """Lets the parameters of an executor's module be grouped."""
-    _executors.add(executor)
-
-
-def declared(executor) -> dict[str, Grouping]:
-    """What was declared for parameters of an executor's module, by path."""
-    groupings = {}
-    for module in executor._model.modules():
-        for name, grouping in _declared_in.get(module, {}).items():
-            groupings[id(getattr(module, name, None))] = grouping
-    for _, parameter in executor._model.named_parameters():
-        record = STORE.known(parameter)
-        if record is not None and record.grouping is not None:
-            groupings[id(parameter)] = record.grouping
-    return {path: groupings[id(parameter)]
-            for path, parameter in executor._model.named_parameters()
-            if groupings.get(id(parameter)) is not None}
-
-
-def declare(executor, groupings: dict[str, Grouping]) -> None:
-    """Declares the like of what :func:`declared` returned."""
-    parameters = dict(executor._model.named_parameters()) if groupings else {}
-    for path, grouping in groupings.items():
-        parameters[path].replicaGrouping(*grouping)
-
-
-def check_divides(where: str, what: str, size: int, replicas: int) -> None:
-    """Raises an Error when groups of ``size`` replicas do not divide their number."""
-    if replicas % size:
-        raise Error(f"[{where}] {what} of {size} replicas do not divide "
-                    f"replicationFactor({replicas}). Choose a divisor of {replicas}.")
-
-
-def weight_groups(executor) -> tuple[tuple[str, WeightGroups], ...]:
-    """Path and groups of each weight that has a value for each group.
-
-    Raises:
-        poptorch.Error: Their size does not divide the number of replicas, or the first dimension
-            of a parameter is not their number.
-    """
-    out = []
-    parameters = dict(executor._model.named_parameters())
-    replicas = executor.options.replication_factor
-    for path, (kind, size, mode) in declared(executor).items():
-        check_divides("replicaGrouping", f"{path}: groups", size, replicas)
-        groups = WeightGroups(replicas, size, kind is CommGroupType.Orthogonal,
-                              mode is VariableRetrievalMode.AllReplicas)
-        groups.check(path, parameters[path].shape)
-        out.append((path, groups))
-    return tuple(out)
-
-
-class PerReplicaParams(MutableMapping):
-    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path.
+class Groupings:
+    """What was declared for the parameters of one executor's module.
 
     Args:
-        executor: whose module has the parameters.
+        model: the module.
+        replicas: their number.
+        is_compiled: says whether a program has the parameters.
     """
 
-    def __init__(self, executor):
-        self._executor = executor
-
-    def __getitem__(self, path: str) -> Grouping:
-        return declared(self._executor)[path]
-
-    def __setitem__(self, path: str, grouping: tuple) -> None:
-        parameters = dict(self._executor._model.named_parameters())
-        if path not in parameters:
-            raise Error(f"[per_replica_params] the module has no parameter {path!r}. Its "
-                        f"parameters are: {', '.join(parameters) or 'none'}.")
-        parameters[path].replicaGrouping(*grouping)
-
-    def __delitem__(self, path: str) -> None:
-        self[path] = self[path]._replace(comm_group_type=CommGroupType.All)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(declared(self._executor))
-
-    def __len__(self) -> int:
-        return len(declared(self._executor))
-
-
-class Grouped:
-    """Grouped weights by their path; a part of PoplarExecutor."""
+    def __init__(self, model: torch.nn.Module, replicas: int, is_compiled: Callable[[], bool]):
+        self.model = model
+        self.is_compiled = is_compiled
+        self._replicas = replicas
+        _all.add(self)
 
     @property
-    def per_replica_params(self) -> PerReplicaParams:
+    def per_replica_params(self) -> "PerReplicaParams":
         """An older spelling of ``replicaGrouping``: its arguments, by the path of the parameter.
 
         Example:
@@ -207,3 +136,77 @@ class Grouped:
             ['bias']
         """
         return PerReplicaParams(self)
+
+    def declared(self) -> dict[str, Grouping]:
+        """What was declared, by path."""
+        groupings = {}
+        for module in self.model.modules():
+            for name, grouping in _declared_in.get(module, {}).items():
+                groupings[id(getattr(module, name, None))] = grouping
+        parameters = dict(self.model.named_parameters())
+        for parameter in parameters.values():
+            record = STORE.known(parameter)
+            if record is not None and record.grouping is not None:
+                groupings[id(parameter)] = record.grouping
+        return {path: groupings[id(parameter)] for path, parameter in parameters.items()
+                if groupings.get(id(parameter)) is not None}
+
+    def declare(self, groupings: dict[str, Grouping]) -> None:
+        """Declares the like of what :meth:`declared` returned."""
+        parameters = dict(self.model.named_parameters()) if groupings else {}
+        for path, grouping in groupings.items():
+            parameters[path].replicaGrouping(*grouping)
+
+    def weight_groups(self) -> tuple[tuple[str, WeightGroups], ...]:
+        """Path and groups of each weight that has a value for each group.
+
+        Raises:
+            poptorch.Error: Their size does not divide the number of replicas, or the first
+                dimension of a parameter is not their number.
+        """
+        out, replicas = [], self._replicas
+        parameters = dict(self.model.named_parameters())
+        for path, (kind, size, mode) in self.declared().items():
+            check_divides("replicaGrouping", f"{path}: groups", size, replicas)
+            groups = WeightGroups(replicas, size, kind is CommGroupType.Orthogonal,
+                                  mode is VariableRetrievalMode.AllReplicas)
+            groups.check(path, parameters[path].shape)
+            out.append((path, groups))
+        return tuple(out)
+
+
+class PerReplicaParams(MutableMapping):
+    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path.
+
+    Args:
+        groupings: of the executor.
+    """
+
+    def __init__(self, groupings: Groupings):
+        self._groupings = groupings
+
+    def __getitem__(self, path: str) -> Grouping:
+        return self._groupings.declared()[path]
+
+    def __setitem__(self, path: str, grouping: tuple) -> None:
+        parameters = dict(self._groupings.model.named_parameters())
+        if path not in parameters:
+            raise Error(f"[per_replica_params] the module has no parameter {path!r}. Its "
+                        f"parameters are: {', '.join(parameters) or 'none'}.")
+        parameters[path].replicaGrouping(*grouping)
+
+    def __delitem__(self, path: str) -> None:
+        self[path] = self[path]._replace(comm_group_type=CommGroupType.All)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groupings.declared())
+
+    def __len__(self) -> int:
+        return len(self._groupings.declared())
+
+
+def check_divides(where: str, what: str, size: int, replicas: int) -> None:
+    """Raises an Error when groups of ``size`` replicas do not divide their number."""
+    if replicas % size:
+        raise Error(f"[{where}] {what} of {size} replicas do not divide "
+                    f"replicationFactor({replicas}). Choose a divisor of {replicas}.")

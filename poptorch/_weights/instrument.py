@@ -79,7 +79,8 @@ def rewrap(module: torch.nn.Module) -> None:
 
 def bring_to_host(module: torch.nn.Module) -> None:
     """Brings the tensors of a module up to date."""
-    if _checked.get(module) != STORE.changes and not STORE.bring(watched.tensors_of(module)):
+    is_checked = _checked.get(module) == STORE.changes
+    if not is_checked and not STORE.pull_to_host(watched.tensors_of(module)):
         _checked[module] = STORE.changes
 
 

@@ -1,5 +1,6 @@
 """What one executor has to do with the store of weights."""
 
+import weakref
 from collections.abc import Iterable
 
 import torch
@@ -14,37 +15,19 @@ from poptorch._weights.watched import tensors_of
 from poptorch.errors import Error
 
 
-class Copies:
-    """A compiled model's program and its tensors.
-
-    Args:
-        compiled: the compiled model.
-        executor: of which ``copyWeightsToHost`` is called; it is not kept alive.
-    """
-
-    def __init__(self, compiled, executor):
-        self.compiled = compiled
-        program = compiled.program
-        self.program = CompiledProgram(compiled.executable, program, executor)
-        with plain_access():
-            for path, tensor in program.states.items():
-                self.program.add_part(path, STORE.record(tensor), path in program.updated)
-        trained = {path for group in (program.optimizer.groups if program.optimizer else ())
-                   for path, _ in group.params}
-        # What forward changes: a program has a copy of it, and one of an argument in its memory.
-        self.changed_states = frozenset((program.updated - trained) | program.changed.keys())
-        self.changed_arguments = frozenset(output.leaf for _, output in program.outputs
-                                           if output is not None and output.kind == "input_update")
+def _joined(compiled, executor) -> CompiledProgram:
+    """The program of a compiled model with its tensors."""
+    program = compiled.program
+    joined = CompiledProgram(compiled.executable, program, executor)
+    with plain_access():
+        for path, tensor in program.states.items():
+            joined.add_part(path, STORE.record(tensor), path in program.updated)
+    return joined
 
 
 def check_kept(replaced: list[str]) -> None:
-    """Checks that what a run changed was not replaced.
-
-    Args:
-        replaced: what :meth:`WeightLink.note_run` gave after the run.
-
-    Raises:
-        poptorch.Error: It was.
+    """Raises an Error where :meth:`WeightLink.note_run` found that what a run changed was replaced
+    meanwhile.
     """
     if replaced:
         more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
@@ -60,12 +43,14 @@ class WeightLink:
     Args:
         module: the module that the user wrapped.
         training: whether the module is watched.
+        executor: a weak reference; of it ``copyWeightsToHost`` is called.
     """
 
-    def __init__(self, module: torch.nn.Module, training: bool):
+    def __init__(self, module: torch.nn.Module, training: bool, executor: weakref.ref):
         self._module = module
         self._training = training
-        self._copies: Copies | None = None
+        self._executor = executor
+        self._programs: dict[object, CompiledProgram] = {}  # by compiled model
         self._watch()
 
     def _watch(self) -> None:
@@ -75,96 +60,72 @@ class WeightLink:
     def unwatch(self) -> None:
         """Ends the watch of a module for training; its tensors may still be those of another."""
         if self._training:
-            self.bring()  # another executor may have what nothing asks for when it is gone
+            self.pull_to_host()  # another executor may have what nothing asks for when it is gone
             instrument.remove(self._module)
 
-    def compiled(self, compiled, executor) -> None:
-        """Takes note of a new program and gives it its first values.
-
-        Args:
-            compiled: the compiled model.
-            executor: of which ``copyWeightsToHost`` is called; it is not kept alive.
+    def join(self, compiled) -> None:
+        """Takes note of a new program, or one that was forgotten, and gives it its first values.
 
         Raises:
             poptorch.Error: A run changes a tensor in whose memory another one lies.
         """
-        self.forget()  # one that a fault has left behind
+        self.forget(compiled)  # what a fault has left behind
         self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
-        self._copies = Copies(compiled, executor)
-        STORE.join(self._copies.program)
+        program = self._programs[compiled] = _joined(compiled, self._executor())
+        STORE.join(program)
         compiled.guard.note_written()
 
     def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
-        """Checks that no argument lies in the memory of a parameter or buffer, where ``forward``
-        changes one of both.
-
-        Args:
-            compiled: the compiled model.
-            tensors: the arguments.
-
-        Raises:
-            poptorch.Error: One does.
-        """
-        copies = self._copies
-        if copies is None or not (copies.changed_states or copies.changed_arguments):
+        """Raises an Error when an argument lies in the memory of a parameter or buffer, and
+        ``forward`` changes one of both."""
+        program = self._programs.get(compiled)
+        if program is None or not (program.changed_states or program.changed_arguments):
             return
         for number, tensor in enumerate(tensors):
-            part = STORE.part_in_memory(copies.program, tensor, None if number in
-                                        copies.changed_arguments else copies.changed_states)
+            part = STORE.part_in_memory(program, tensor, None if number in
+                                        program.changed_arguments else program.changed_states)
             if part is not None:
                 name = compiled.arguments.tensor_leaves()[number].path
-                changed = name if number in copies.changed_arguments else part.path
+                changed = name if number in program.changed_arguments else part.path
                 raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in "
                             f"the memory of {part.path}; the program has a copy of each. Pass "
                             f"{name}.clone().")
 
     def before_run(self, compiled, is_written: bool) -> None:
-        """Brings the copies of a compiled model up to date, where others wrote since its last run.
-
-        Args:
-            compiled: nothing is done if another thread has destroyed it meanwhile.
-            is_written: what its guard said of the host's tensors.
-        """
-        copies = self._copies
-        if copies is not None and copies.compiled is compiled \
-                and (is_written or copies.program.checked_at != STORE.changes):
+        """Brings the copies of a compiled model up to date, where others wrote since its last run
+        (``is_written``: the host did)."""
+        program = self._programs.get(compiled)
+        if program is not None and (is_written or program.checked_at != STORE.changes):
             with interrupts.deferred():
-                STORE.sync(copies.program)
+                STORE.sync(program)
                 compiled.guard.note_written()
 
     def note_run(self, compiled, is_end: bool = False) -> list[str]:
-        """Takes note of what a run changes, before it and, also if it fails, after it.
-
-        Args:
-            compiled: nothing is done if another thread has destroyed it meanwhile.
-            is_end: whether this is after the run.
-
-        Returns:
-            Paths of what was replaced meanwhile, see :func:`check_kept`.
-        """
-        copies = self._copies
-        if copies is not None and copies.compiled is compiled \
-                and copies.program.ran_at != STORE.changes:
+        """Takes note of what a run changes, before it and, also if it fails, after it
+        (``is_end``); returns the paths of what was replaced meanwhile, see :func:`check_kept`."""
+        program = self._programs.get(compiled)
+        if program is not None and program.ran_at != STORE.changes:
             with interrupts.deferred():
-                return STORE.ran(copies.program, is_end)
+                return STORE.mark_written(program, is_end)
         return []
 
-    def bring(self) -> bool:
-        """Brings the module's tensors up to date; whether a device had newer values."""
-        return STORE.bring(tensors_of(self._module))
+    def pull_to_host(self) -> bool:
+        """Copies the newest values of the module's tensors to the host, if a device has them;
+        returns whether it had."""
+        return STORE.pull_to_host(tensors_of(self._module))
 
     def sharers(self) -> list:
         """The executors with copies of the module's tensors, this one among them."""
         return STORE.executors_of(tensors_of(self._module))
 
     def to_host(self) -> None:
-        """Writes to the host what runs of the program changed, except what others wrote since.
+        """Writes to the host what runs of the programs changed, except what others wrote since.
 
-        Nothing, where the program has no device: the host was given it before.
+        Nothing, where they have no device: the host was given it before.
         """
-        if self._copies is not None:
-            STORE.fetch(self._copies.program)
+        for program in self._programs.values():
+            STORE.fetch(program)
 
     def to_device(self, compiled, paths: Iterable[str] | None = None) -> None:
         """Lets the host's values hold for all programs; for one without a device when it has one.
@@ -173,8 +134,9 @@ class WeightLink:
             compiled: the compiled model.
             paths: of the program's states; None: all.
         """
-        if self._copies is not None:
-            STORE.publish(self._copies.program, paths)
+        program = self._programs.get(compiled)
+        if program is not None:
+            STORE.publish(program, paths)
         else:
             STORE.publish_to_all(tensor for path, tensor in compiled.program.states.items()
                                  if paths is None or path in paths)
@@ -185,11 +147,11 @@ class WeightLink:
 
     @property
     def is_newest(self) -> bool:
-        """Whether runs of this program wrote what the host has not got."""
-        return self._copies is not None and self._copies.program.is_newest()
+        """Whether runs of a program wrote what the host has not got."""
+        return any(program.is_newest() for program in self._programs.values())
 
-    def forget(self) -> None:
-        """The program is given up."""
-        if self._copies is not None:
-            STORE.leave(self._copies.program)
-            self._copies = None
+    def forget(self, compiled=None) -> None:
+        """A program is given up; None: all of them."""
+        for one in [one for one in self._programs if compiled in (None, one)]:
+            STORE.detach(self._programs[one])
+            del self._programs[one]

@@ -54,27 +54,27 @@ class Ownership:
             return Source.DEVICES
         return Source.HOST if self.newest is None else Source.NEWEST
 
-    def took(self, program: Hashable) -> None:
-        """A program was given the agreed value; the first one agrees to what the host has."""
+    def mark_current(self, program: Hashable) -> None:
+        """Notes that a program has the agreed value. For the first program that is the host's."""
         self.copies[program] = self.version
 
-    def ran(self, program: Hashable) -> None:
-        """A program that had the agreed value changed it."""
+    def mark_written(self, program: Hashable) -> None:
+        """Notes that a program with the agreed value wrote a new one."""
         self.version += 1
         self.copies[program] = self.version
         self.newest = program
 
     def fetched(self) -> None:
-        """The host was given the agreed value; what it held before is gone."""
+        """Notes that the host has the agreed value."""
         self.newest = None
         self.is_pending = False
 
     def host_written(self) -> None:
-        """The host's memory was written; without programs that is the agreed value."""
+        """Notes a write to the host's memory. Without programs it is the agreed value at once."""
         self.is_pending = bool(self.copies)
 
     def published(self, program: Hashable) -> None:
-        """A program was given the host's value, which all agree to from now on."""
+        """Notes that a program has the host's value, which is the agreed one from now on."""
         self.version += 1
         self.copies[program] = self.version
         self.newest = None
@@ -87,8 +87,8 @@ class Ownership:
         others = [other for other in self.copies if other is not program]
         return [] if any(map(self.is_current, others)) else others
 
-    def left(self, program: Hashable) -> None:
-        """A program is gone. Its value must have been fetched, or given to the heirs, before."""
+    def detach(self, program: Hashable) -> None:
+        """Removes a program. Fetch its value, or give it to the heirs, before."""
         self.copies.pop(program, None)
         if self.newest is program:
             self.newest = None

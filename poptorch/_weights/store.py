@@ -1,8 +1,8 @@
-"""The store: every storage of a wrapped module, and what programs and hosts do to it.
+"""The store tracks every storage of a wrapped module: who has its newest value.
 
-Before a program runs it takes what others wrote (:meth:`WeightStore.sync`); afterwards what it
-wrote is noted (:meth:`WeightStore.ran`). A read of the host's memory gets the newest values
-first (:meth:`WeightStore.bring`). ``docs/internals/weights.md`` has the rules.
+Before a run a program gets what others wrote (:meth:`WeightStore.sync`), after it the store notes
+what it wrote (:meth:`WeightStore.mark_written`). Before the host reads a tensor, it gets the newest
+value (:meth:`WeightStore.pull_to_host`). ``docs/internals/weights.md`` has the rules.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class WeightStore:
         return found
 
     def handed_out(self, tensor: torch.Tensor) -> None:
-        """Notes that it is possible to write to a tensor without that its version grows."""
+        """Notes that the caller can now write to a tensor without a change of its version."""
         record = self.known(tensor)
         if record is not None and record.entry.ownership.copies:
             record.entry.is_handed_out = True
@@ -103,10 +103,10 @@ class WeightStore:
     # -- what programs do ----------------------------------------------------------------------
 
     def join(self, program: CompiledProgram) -> None:
-        """Gives a new program its first values: those that the other programs have.
+        """Registers a new program and gives it the newest values.
 
         Raises:
-            poptorch.Error: It changes a tensor that shares memory with another one of it.
+            poptorch.Error: The program changes a tensor that overlaps another one in memory.
         """
         with self._locked():
             self._look(program.entries())
@@ -116,7 +116,7 @@ class WeightStore:
             self._sync(program)
 
     def sync(self, program: CompiledProgram) -> None:
-        """Gives a program what was written elsewhere since its last run."""
+        """Gives a program the values that others wrote since its last run."""
         with self._locked():
             self._look(program.entries())
             self._sync(program)
@@ -125,7 +125,7 @@ class WeightStore:
         fetched = set()
         for entry in program.entries():
             if entry.ownership.source(program) is Source.NEWEST:
-                self._bring(entry.ownership.newest)
+                self._pull_from(entry.ownership.newest)
                 if entry.ownership.newest is None:
                     fetched.add(entry)
         for entry in program.entries():
@@ -149,18 +149,18 @@ class WeightStore:
                     program.upload(part)
                 else:
                     program.write(part, storage)
-        ownership.took(program)
+        ownership.mark_current(program)
         self.changes += 1
 
-    def ran(self, program: CompiledProgram, is_end: bool = False) -> list[str]:
-        """Notes that a program runs, and changes the values that its runs change.
+    def mark_written(self, program: CompiledProgram, is_end: bool = False) -> list[str]:
+        """Notes that a run writes the tensors that the program updates.
 
         Args:
-            program: which had the agreed values.
-            is_end: whether the same was noted as the run began.
+            program: the program; it had the agreed values before the run.
+            is_end: False at the start of the run, True at its end.
 
         Returns:
-            Paths of the values that others replaced meanwhile: what the run made of them is lost.
+            Paths of the tensors that others wrote during the run. What the run wrote there is lost.
         """
         with self._locked():
             replaced = []
@@ -168,14 +168,14 @@ class WeightStore:
                 if is_end and not entry.ownership.is_current(program):
                     replaced += [part.path for part in program.parts_in(entry) if part.is_updated]
                 elif not entry.ownership.is_alone_ahead(program):
-                    entry.ownership.ran(program)
+                    entry.ownership.mark_written(program)
                     self.changes += 1
             if not replaced:
                 program.checked_at = program.ran_at = self.changes
             return replaced
 
-    def leave(self, program: CompiledProgram) -> None:
-        """A program is given up; values that it alone has go to other programs."""
+    def detach(self, program: CompiledProgram) -> None:
+        """Removes a program. Values that only this program has go to the other programs."""
         with self._locked(), plain_access():
             if program.finalizer is not None:
                 program.finalizer.detach()
@@ -185,8 +185,8 @@ class WeightStore:
                 for heir in heirs if storage is not None else ():
                     for part in heir.parts_in(entry):
                         heir.write(part, storage)
-                    entry.ownership.took(heir)
-                entry.ownership.left(program)
+                    entry.ownership.mark_current(heir)
+                entry.ownership.detach(program)
             program.parts = []
             self.changes += 1
 
@@ -205,7 +205,7 @@ class WeightStore:
                 left = [program for program in self._orphans if not program.is_newest()]
                 self._orphans = [one for one in self._orphans if one not in left]
                 for program in left:
-                    self.leave(program)
+                    self.detach(program)
         finally:
             self.lock.release()
 
@@ -228,7 +228,7 @@ class WeightStore:
                 if paths is not None and not any(part.path in paths for part in parts):
                     continue
                 if ownership.newest not in (None, program) and not ownership.is_pending:
-                    self._bring(ownership.newest)
+                    self._pull_from(ownership.newest)
                 with plain_access():
                     kept = [] if paths is None else entry.fetch_beside(
                         {part.record for part in parts if part.path in paths})
@@ -254,7 +254,7 @@ class WeightStore:
             for entry in entries:
                 ownership = entry.ownership
                 if ownership.newest is not None and not ownership.is_pending:
-                    self._bring(ownership.newest)
+                    self._pull_from(ownership.newest)
                 programs = list(ownership.copies)
                 for number, program in enumerate(programs):
                     with plain_access():
@@ -262,7 +262,7 @@ class WeightStore:
                             program.upload(part)
                     if number == 0:
                         ownership.published(program)
-                    ownership.took(program)
+                    ownership.mark_current(program)
                 self._noted(entry)
 
     def fetch(self, program: CompiledProgram) -> None:
@@ -279,27 +279,27 @@ class WeightStore:
                 entry.ownership.fetched()
                 self._noted(entry)
 
-    def bring(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Brings tensors up to date, before they are read; whether any was not."""
+    def pull_to_host(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Copies the newest values of tensors to the host. Returns whether any was out of date."""
         with self._locked():
-            return self._bring_entries(self._entries_of(tensors))
+            return self._pull_entries(self._entries_of(tensors))
 
-    def bring_record(self, record: Record) -> None:
-        """The same for the tensor of a record."""
+    def pull_record_to_host(self, record: Record) -> None:
+        """Copies the newest value of one record's tensor to the host."""
         if record.entry.ownership.newest is not None:
             with self._locked():
-                self._bring_entries([record.entry])
+                self._pull_entries([record.entry])
 
-    def _bring_entries(self, entries: list[Entry]) -> bool:
+    def _pull_entries(self, entries: list[Entry]) -> bool:
         newest = dict.fromkeys(entry.ownership.newest for entry in entries)
         newest.pop(None, None)
         for program in newest:
-            self._bring(program)
+            self._pull_from(program)
         return bool(newest)
 
-    def _bring(self, program: CompiledProgram) -> None:
-        """Brings what a program has to the host: by its executor's method, which programs replace,
-        where the executor is still there."""
+    def _pull_from(self, program: CompiledProgram) -> None:
+        """Copies a program's values to the host. Calls ``copyWeightsToHost`` of its executor, which
+        users may replace, if the executor is still alive."""
         executor = program.executor()
         if executor is None:
             self.fetch(program)
@@ -403,7 +403,7 @@ class WeightStore:
         record.enter(tensor, new)
         for program in holders:
             if not program.parts_in(old):
-                old.ownership.left(program)
+                old.ownership.detach(program)
 
     # -- reports -------------------------------------------------------------------------------
 

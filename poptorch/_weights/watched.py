@@ -73,14 +73,14 @@ def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
     return found
 
 
-def _bring_to_host(values) -> None:
+def _pull_to_host(values) -> None:
     for value in values:
         if type(value) in _PLAIN:
             record = STORE.known(value)
             if record is not None:
-                STORE.bring_record(record)
+                STORE.pull_record_to_host(record)
         elif isinstance(value, (list, tuple)):
-            _bring_to_host(value)
+            _pull_to_host(value)
 
 
 class _Watched(Transparent):
@@ -89,9 +89,9 @@ class _Watched(Transparent):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func not in _METADATA:
-            _bring_to_host(args)
+            _pull_to_host(args)
             if kwargs:
-                _bring_to_host(kwargs.values())
+                _pull_to_host(kwargs.values())
             if func in _HANDING_OUT:
                 STORE.handed_out(args[0])
             if func is torch.Tensor.register_post_accumulate_grad_hook:
@@ -104,7 +104,7 @@ class _Watched(Transparent):
             return func(*args, **(kwargs or {}))
 
     def _plain(self) -> torch.Tensor:
-        _bring_to_host([self])
+        _pull_to_host([self])
         return super()._plain()
 
     def _becomes_parameter(self, _) -> None:

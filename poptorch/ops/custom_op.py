@@ -23,7 +23,7 @@ def include_path() -> str:
         >>> os.path.isfile(os.path.join(poptorch.include_path(), "poptorch", "custom_op.h"))
         True
     """
-    return str(Path(__file__).parent / "include")
+    return str(Path(_C.__file__).parent / "include")
 
 
 def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version: int,

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import lamb
-from poptorch._optimizer.host_step import host_step
+from poptorch._optimizer import host_step as cpu
 from poptorch._optimizer.rows import spec_of
-from poptorch.optim._optimizer import Optimizer
+from poptorch.optim._optimizer import Optimizer, torch_step
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -57,14 +56,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  use_tf_variant: bool | None = None):
-        self._begin(
-            torch.optim.RMSprop, params,
-            {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay,
-             "momentum": momentum, "centered": centered, "foreach": foreach, "maximize": maximize,
-             "differentiable": differentiable},
-            {"loss_scaling": loss_scaling, "accum_type": accum_type,
-             "first_order_momentum_accum_type": first_order_momentum_accum_type,
-             "second_order_momentum_accum_type": second_order_momentum_accum_type})
+        self._begin(torch.optim.RMSprop, locals())
         self.defaults["use_tf_variant"] = bool(use_tf_variant)
         for group in self.param_groups:
             group.setdefault("use_tf_variant", bool(use_tf_variant))
@@ -84,10 +76,8 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             What the closure returned.
         """
         if any(group.get("use_tf_variant") for group in self.param_groups):
-            return host_step(self, spec_of(self), closure)
-        step = torch.optim.RMSprop.step
-        # Without the hooks, which are around this method already.
-        return (step.__wrapped__ if hasattr(step, "hooked") else step)(self, closure)
+            return cpu.host_step(self, spec_of(self), closure)
+        return torch_step(self, torch.optim.RMSprop, closure)
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
@@ -95,7 +85,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             group.setdefault("use_tf_variant", self.defaults.get("use_tf_variant", False))
 
 
-class LAMB(Optimizer, lamb.LAMB):
+class LAMB(Optimizer, cpu.LAMB):
     """LAMB (arXiv 1904.00962): Adam whose steps are scaled by the parameter's norm.
 
     The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
@@ -138,10 +128,4 @@ class LAMB(Optimizer, lamb.LAMB):
                  accum_type: torch.dtype | None = None,
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None):
-        self._begin(
-            lamb.LAMB, params,
-            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-             "bias_correction": bias_correction, "max_weight_norm": max_weight_norm},
-            {"loss_scaling": loss_scaling, "accum_type": accum_type,
-             "first_order_momentum_accum_type": first_order_momentum_accum_type,
-             "second_order_momentum_accum_type": second_order_momentum_accum_type})
+        self._begin(cpu.LAMB, locals())

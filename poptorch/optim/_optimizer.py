@@ -1,15 +1,16 @@
 """What all optimizers of this package share: settings of the device, and ``ipu_state``."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from poptorch._optimizer import shared_state
-from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings, groups_of
-from poptorch._optimizer.live import KEPT, live
+from poptorch._optimizer.live_states import KEPT, live
 from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.settings import SETTINGS, DeviceSettings, groups_of
 from poptorch._optimizer.spec import COUNT, GLOBAL
+from poptorch._optimizer.state_names import names_of, use_saved_form
 from poptorch.optim._variable_attributes import VariableAttributes
 
 _STATE, _SETTINGS = "ipu_state", "ipu_param"
@@ -30,20 +31,18 @@ class Optimizer(DeviceSettings):
         False
     """
 
-    def _begin(self, base: type, params: Iterable, known: dict, settings: dict) -> None:
-        """What ``__init__`` does.
-
-        Args:
-            base: torch's class.
-            params: parameters, or parameter groups.
-            known: arguments of torch's class by name; None: not given.
-            settings: those of the device, likewise.
-        """
-        given = {name: value for name, value in known.items() if value is not None}
-        base.__init__(self, params, **given)
+    def _begin(self, base: type, arguments: dict) -> None:
+        """Initializes an optimizer from the arguments of its ``__init__``, ``self`` included, where
+        None means not given. ``base`` is PyTorch's class."""
+        names = [name for name in arguments if name in inspect.signature(base).parameters]
+        names.remove("params")
+        settings = {name: value for name, value in arguments.items()
+                    if name in SETTINGS and name not in names}
+        given = {name: arguments[name] for name in names if arguments[name] is not None}
+        base.__init__(self, arguments["params"], **given)
         self._configure(**settings)
         own = {name for name, value in settings.items() if value is not None}
-        self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*known, *settings])
+        self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*names, *settings])
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, that of the device included.
@@ -82,7 +81,8 @@ class Optimizer(DeviceSettings):
         shown, store = super().state_dict(), live(self)
         groups = groups_of(self)
         state = store.named(groups)
-        settings = None if state is None else store.settings(groups)
+        settings = None if state is None else store.names.settings(groups)
+        store.names.to_groups(self.param_groups, shown["param_groups"])
         return {**shown, _STATE: state, _SETTINGS: settings}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class Optimizer(DeviceSettings):
         store = live(self)
         super().load_state_dict(given)
         content, self.state = self.state, store
-        store.load(state, settings, content)
+        store.load(state, settings, content, names_of(given, self.param_groups))
 
     def load_torch_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the state of an optimizer of ``torch.optim`` of the same kind.
@@ -149,7 +149,7 @@ class Optimizer(DeviceSettings):
                             f"of torch.optim returns, got the entries "
                             f"{', '.join(given) or 'none'}.")
         spec = spec_of(self)
-        keys = {hyper.key.partition(".")[0] for hyper in spec.hyper if hyper.key}
+        keys = {hyper.group_key for hyper in spec.hyper}
         known = {state.key for state in spec.states} | {COUNT}
         for number, (own, group) in enumerate(zip(self.param_groups, given["param_groups"])):
             missing = sorted(keys & own.keys() - group.keys())
@@ -181,8 +181,8 @@ class Optimizer(DeviceSettings):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        shared_state.watch(self)  # copies have no hooks
-        if "pending" in vars(self).get(KEPT, {}):  # whoever steps next changes what it waits for
+        use_saved_form(self)  # copies have no hooks
+        if "waiting" in vars(self).get(KEPT, {}):  # notes the states that values wait beside
             live(self)
 
     def _shallow_state(self) -> dict:
@@ -194,6 +194,12 @@ class Optimizer(DeviceSettings):
         copied = type(self).__new__(type(self))
         copied.__setstate__(self._shallow_state())  # which shares the state, as torch's do
         return copied
+
+
+def torch_step(optimizer: torch.optim.Optimizer, base: type, closure: Callable | None):
+    """``step()`` of PyTorch's class, without hooks: they are around the caller's ``step()``."""
+    step = base.step
+    return (step.__wrapped__ if hasattr(step, "hooked") else step)(optimizer, closure)
 
 
 def _other_kind(spec, why: str) -> ValueError:

@@ -10,7 +10,7 @@ from torch.optim.optimizer import ParamsT
 from poptorch._optimizer import formulas
 from poptorch._optimizer.host_step import host_step
 from poptorch._optimizer.rows import spec_of
-from poptorch.optim._optimizer import Optimizer
+from poptorch.optim._optimizer import Optimizer, torch_step
 
 
 class SGD(Optimizer, torch.optim.SGD):
@@ -64,28 +64,19 @@ class SGD(Optimizer, torch.optim.SGD):
                  use_combined_accum: bool | None = None, accum_type: torch.dtype | None = None,
                  velocity_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        self._begin(
-            torch.optim.SGD, params,
-            {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-             "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
-             "differentiable": differentiable},
-            {"loss_scaling": loss_scaling, "velocity_scaling": velocity_scaling,
-             "use_combined_accum": use_combined_accum, "accum_type": accum_type,
-             "velocity_accum_type": velocity_accum_type, "max_grad_norm": max_grad_norm})
+        self._begin(torch.optim.SGD, locals())
 
 
 def _adam_step(optimizer: Optimizer, base: type, closure: Callable | None):
-    """``step()`` of Adam and AdamW on the CPU. torch's has no moments of another type than the
+    """``step()`` of Adam and AdamW on the CPU. PyTorch's takes no moments of another type than the
     parameter's, which come from a device, and always corrects their bias."""
-    others = any(state[key].dtype is not parameter.dtype
-                 for parameter, state in optimizer.state.items()
-                 for key in ("exp_avg", "exp_avg_sq") if key in state)
-    if others or not getattr(optimizer, "bias_correction", True):
+    has_other_types = any(state[key].dtype is not parameter.dtype
+                          for parameter, state in optimizer.state.items()
+                          for key in ("exp_avg", "exp_avg_sq") if key in state)
+    if has_other_types or not getattr(optimizer, "bias_correction", True):
         formula = replace(spec_of(optimizer), op=None, formula=formulas.adam)
         return host_step(optimizer, formula, closure)
-    # Without the hooks, which are around this method already.
-    step = base.step
-    return (step.__wrapped__ if hasattr(step, "hooked") else step)(optimizer, closure)
+    return torch_step(optimizer, base, closure)
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -132,15 +123,7 @@ class Adam(Optimizer, torch.optim.Adam):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        self._begin(
-            torch.optim.Adam, params,
-            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-             "amsgrad": amsgrad, "foreach": foreach, "maximize": maximize,
-             "capturable": capturable, "differentiable": differentiable, "fused": fused},
-            {"loss_scaling": loss_scaling, "accum_type": accum_type,
-             "first_order_momentum_accum_type": first_order_momentum_accum_type,
-             "second_order_momentum_accum_type": second_order_momentum_accum_type,
-             "max_grad_norm": max_grad_norm})
+        self._begin(torch.optim.Adam, locals())
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.
@@ -198,16 +181,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
-        self._begin(
-            torch.optim.AdamW, params,
-            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-             "amsgrad": amsgrad, "maximize": maximize, "foreach": foreach,
-             "capturable": capturable},
-            {"loss_scaling": loss_scaling, "bias_correction": bias_correction,
-             "accum_type": accum_type,
-             "first_order_momentum_accum_type": first_order_momentum_accum_type,
-             "second_order_momentum_accum_type": second_order_momentum_accum_type,
-             "max_grad_norm": max_grad_norm})
+        self._begin(torch.optim.AdamW, locals())
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Updates the parameters on the CPU.

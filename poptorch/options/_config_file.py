@@ -4,6 +4,7 @@ import ast
 import enum
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -14,7 +15,6 @@ from poptorch.options._group import OptionGroup
 # What arguments may build beside strategies, with the methods that may follow: descriptions, no
 # actions.
 _CONSTRUCTORS = ("TensorLocationSettings", "Stage", "Phase")
-_GROUPS = ("Training", "Precision", "TensorLocations", "Distributed", "Jit", "_Popart", "_popart")
 
 
 class ConfigFileError(ValueError):
@@ -39,16 +39,7 @@ class ConfigFileError(ValueError):
 
 
 def load_config_file(options, path) -> None:
-    """Applies each line of a file to ``options``.
-
-    Args:
-        options: the options object.
-        path: the file.
-
-    Raises:
-        ConfigFileError: A line cannot be applied.
-        OSError: The file cannot be read.
-    """
+    """Applies each line of a file to ``options``; raises as :meth:`Options.loadFromFile`."""
     path = os.fspath(path)
     with open(path, "rb") as file:
         contents = file.read()
@@ -63,7 +54,7 @@ def load_config_file(options, path) -> None:
         line = line.strip()
         if line and not line.startswith("#"):
             try:
-                _apply(options, line)
+                _apply(options, ast.parse(line, mode="eval").body)
             except Exception as error:  # whatever a setter raises is reported with its line
                 words = error.msg if isinstance(error, SyntaxError) else str(error)
                 raise ConfigFileError(
@@ -71,26 +62,23 @@ def load_config_file(options, path) -> None:
                     f"{words}\n> options.{line}", path, number) from error
 
 
-def _apply(options, line: str) -> None:
-    tree = ast.parse(line, mode="eval").body
-    calls = []
-    while isinstance(tree, ast.Call):
-        if not isinstance(tree.func, ast.Name | ast.Attribute):
-            raise SyntaxError("expected the name of an option before the parenthesis")
-        calls.append(tree)
-        tree = tree.func.value if isinstance(tree.func, ast.Attribute) else None
-    names = _names(tree) if tree is not None else []
-    if not calls:
+def _apply(options, tree: ast.expr) -> None:
+    if not isinstance(tree, ast.Call):
         raise SyntaxError("expected a call such as deviceIterations(4)")
-    target = options
-    for name in names:
-        if name not in _GROUPS:
-            raise AttributeError(f"Options has no group {name!r}.{near_names(name, _GROUPS)} "
-                                 f"Groups: {', '.join(_GROUPS[:-2])}.")
-        target = getattr(target, name)
-    for call in reversed(calls):
-        name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
-        target = _setter(target, name)(*_arguments(call), **_keywords(call))
+    _call(tree, options._find_setter)
+
+
+def _call(tree: ast.Call, find: Callable):
+    """Calls what ``find`` gives for a list of names, and then methods of the results."""
+    function = tree.func
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
+        found = _method(_call(function.value, find), function.attr)
+    else:
+        found = find(_names(function))
+    if any(keyword.arg is None for keyword in tree.keywords):
+        raise SyntaxError("** is not allowed here: write the arguments out")
+    return found(*map(_value, tree.args),
+                 **{keyword.arg: _value(keyword.value) for keyword in tree.keywords})
 
 
 def _names(tree) -> list[str]:
@@ -101,24 +89,13 @@ def _names(tree) -> list[str]:
     raise SyntaxError("expected the name of an option before the parenthesis")
 
 
-def _setter(target, name: str):
+def _method(target, name: str):
     """The public method of that name; never an attribute that a class does not define."""
-    if name.startswith("_") or not callable(getattr(type(target), name, None)):
-        raise AttributeError(target._unknown(name) if isinstance(target, OptionGroup) else
-                             f"{type(target).__name__} has no method {name!r}.")
     if isinstance(target, OptionGroup):
-        target._check_sets(name)
+        return target._setter(name)
+    if name.startswith("_") or not callable(getattr(type(target), name, None)):
+        raise AttributeError(f"{type(target).__name__} has no method {name!r}.")
     return getattr(target, name)
-
-
-def _arguments(call: ast.Call) -> list:
-    return [_value(argument) for argument in call.args]
-
-
-def _keywords(call: ast.Call) -> dict:
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise SyntaxError("** is not allowed here: write the arguments out")
-    return {keyword.arg: _value(keyword.value) for keyword in call.keywords}
 
 
 def _value(tree):
@@ -129,28 +106,22 @@ def _value(tree):
     if isinstance(tree, ast.Dict) and None not in tree.keys:
         return {_value(k): _value(v) for k, v in zip(tree.keys, tree.values)}
     if isinstance(tree, ast.Call):
-        return _built(tree)
+        return _call(tree, _constructor)
     if isinstance(tree, ast.Attribute | ast.Name):
         return _member(tree)
     try:
         return ast.literal_eval(tree)
     except ValueError:
-        raise SyntaxError(f"{ast.unparse(tree)!r} is no plain value. Write numbers, strings, "
+        raise SyntaxError(f"{ast.unparse(tree)!r} is not a plain value. Write numbers, strings, "
                           f"lists, dicts or members such as poptorch.OutputMode.All") from None
 
 
-def _built(tree: ast.Call):
-    function = tree.func
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
-        return _setter(_built(function.value), function.attr)(*_arguments(tree),
-                                                              **_keywords(tree))
-    names = _names(function)
+def _constructor(names: list[str]) -> Callable:
     known = (*_CONSTRUCTORS, *(kind.__name__ for kind in KINDS.values()))
     if len(names) != 2 or names[0] != "poptorch" or names[1] not in known:
-        raise SyntaxError(f"{ast.unparse(function)}() may not be called here. Arguments may be "
+        raise SyntaxError(f"{'.'.join(names)}() may not be called here. Arguments may be "
                           f"built with poptorch.{', '.join(known)}.")
-    made = getattr(sys.modules["poptorch"], names[1])(*_arguments(tree), **_keywords(tree))
-    return made
+    return getattr(sys.modules["poptorch"], names[1])
 
 
 def _member(tree):

@@ -5,98 +5,44 @@ from typing import Self
 
 from poptorch._base.checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
-from poptorch.options._group import OptionGroup, Row
+from poptorch.options._group import OptionGroup
+from poptorch.options._row import option
 
 
-class Device(OptionGroup):
+class Device(OptionGroup, part_of="Options"):
     """The options about the device."""
 
-    _ROWS = (
-        Row("use_ipu_model", None, "Run on the IPU Model; None: where no system is present.",
-            OrNone(Bool()), "useIpuModel", is_run_time=True),
-        Row("offline_ipu_version", None, "Compile for an IPU of this version, never run.",
-            OrNone(Choice((1, 2, 21))), "useOfflineIpuTarget"),
-        Row("connection_type", ConnectionType.Always, "When the device is taken.",
-            Member(ConnectionType), "connectionType", is_run_time=True),
-        Row("ipu_id", None, "The device to take; None: any that is free.", OrNone(Int(0)),
-            "useIpuId", is_run_time=True),
-        Row("auto_round_num_ipus", False, "Take the next power of two of IPUs.", Bool(),
-            "autoRoundNumIPUs"),
-        Row("is_deterministic", False, "The same bits with any number of threads.", Bool(),
-            "deterministic"),
-        Row("sync_pattern", SyncPattern.Full, "Which IPUs wait for one another.",
-            Member(SyncPattern), "syncPattern", later="schedules"),
-        Row("executable_cache_path", None, "Folder of compiled programs; None: no cache.",
-            OrNone(Path(is_as_given=True)), "enableExecutableCaching", later="cache",
-            backend="cachePath", is_run_time=True),
-        Row("log_cycle_count", False, "Log the cycles of each run.", Bool(), "logCycleCount",
-            later="cycles", backend="instrumentWithHardwareCycleCounter", is_run_time=True),
-    )
-
+    @option("use_ipu_model", None, Bool(), is_run_time=True,
+            default_text="None: the IPU Model where no system is present")
     def useIpuModel(self, use_model: bool) -> Self:
-        """Chooses between the IPU Model and an IPU system; it beats ``POPTORCH_IPU_MODEL``.
+        """Chooses between the IPU Model and an IPU system; overrides ``POPTORCH_IPU_MODEL``.
 
         Args:
             use_model: True: the IPU Model. False: a system; where none is present (always, so
                 far), the program runs on the IPU Model after a warning.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().useIpuModel(True)
-            Options(use_ipu_model=True)
         """
-        if use_model is None:
-            raise Bool().wrong_type(None, "useIpuModel")
-        return self._set("use_ipu_model", use_model)
 
+    @option("offline_ipu_version", None, Choice((1, 2, 21)), example=2,
+            default_text="None: compile to run")
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:
-        """Compiles for an IPU that is not there: the model can be saved, but not run.
+        """Compiles for an IPU version without a device: the model can be saved, but not run.
 
         Args:
             ipu_version: 1 (Mk1), 2 (Mk2, the default) or 21 (Mk2 with 8-bit floating point).
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not an int.
-            ValueError: No such version.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().useOfflineIpuTarget()
-            Options(offline_ipu_version=2)
         """
-        if ipu_version is None:
-            raise Choice((1, 2, 21)).wrong_type(None, "useOfflineIpuTarget")
-        return self._set("offline_ipu_version", ipu_version)
 
+    @option("connection_type", ConnectionType.Always, Member(ConnectionType),
+            example=ConnectionType.OnDemand, is_run_time=True)
     def connectionType(self, connection_type: ConnectionType) -> Self:
-        """Sets when an executor takes hold of its device, if at all.
+        """Sets when an executor attaches to its device, if at all.
 
         Args:
             connection_type: ``Always``, the default: before it compiles. ``OnDemand``: when the
-                program is ready to run. ``Never``: it compiles, and refuses to run.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a ConnectionType.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().connectionType(poptorch.ConnectionType.OnDemand)
-            Options(connection_type=OnDemand)
+                program is ready to run. ``Never``: it compiles, and running raises an error.
         """
-        return self._set("connection_type", connection_type)
 
+    @option("ipu_id", None, Int(0), example=3, is_run_time=True,
+            default_text="None: any device that is free")
     def useIpuId(self, ipu_id: int) -> Self:
         """Sets which device to take. One executor of a process holds it at a time.
 
@@ -108,63 +54,28 @@ class Device(OptionGroup):
         Args:
             ipu_id: number of a device, at least 0. The IPU Model has devices of all numbers, with
                 as many IPUs as the model uses, and each process has devices of its own.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not an int.
-            ValueError: Less than 0.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().useIpuId(3)
-            Options(ipu_id=3)
         """
-        if ipu_id is None:
-            raise Int(0).wrong_type(None, "useIpuId")
-        return self._set("ipu_id", ipu_id)
 
+    @option("auto_round_num_ipus", False, Bool())
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Self:
-        """Takes the next power of two of IPUs where a model needs another number.
+        """Rounds the number of IPUs that a model needs up to a power of two.
 
-        Devices have 1, 2, 4, ... IPUs. The IPUs that are taken in addition stay idle.
+        Devices have 1, 2, 4, ... IPUs. The additional IPUs stay idle.
 
         Args:
-            auto_round_num_ipus: True: round up. False, the default: another number is an error.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().replicationFactor(3).autoRoundNumIPUs()
-            Options(replication_factor=3, auto_round_num_ipus=True)
+            auto_round_num_ipus: True: round up. False, the default: any other number is an error.
         """
-        return self._set("auto_round_num_ipus", auto_round_num_ipus)
 
+    @option("sync_pattern", SyncPattern.Full, Member(SyncPattern),
+            example=SyncPattern.SinglePipeline, later="schedules")
     def syncPattern(self, sync_pattern: SyncPattern) -> Self:
         """Sets which IPUs wait for one another before they talk to the host.
 
         Args:
             sync_pattern: ``Full``, the default, ``SinglePipeline`` or ``ReplicaAndLadder``.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a SyncPattern.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().syncPattern(poptorch.SyncPattern.SinglePipeline)
-            Options(sync_pattern=SinglePipeline)
         """
-        return self._set("sync_pattern", sync_pattern)
 
+    @option("is_deterministic", False, Bool(), compiler="deterministic")
     def deterministic(self, enabled: bool) -> Self:
         """Makes the bits of all results independent of the number of threads.
 
@@ -176,31 +87,15 @@ class Device(OptionGroup):
 
         Args:
             enabled: True: independent of it. False: the default.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().deterministic(True)
-            Options(is_deterministic=True)
         """
-        return self._set("is_deterministic", enabled)
 
+    @option("executable_cache_path", None, OrNone(Path(is_as_given=True)), later="cache",
+            backend="cachePath", is_run_time=True)
     def enableExecutableCaching(self, path: str | os.PathLike[str]) -> Self:
         """Keeps compiled programs in a folder, so that no graph is compiled twice.
 
         Args:
             path: the folder; None, the default: nothing is kept.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Neither a path nor None.
 
         Example:
             >>> import poptorch
@@ -208,23 +103,36 @@ class Device(OptionGroup):
             >>> options._popart.options["cachePath"]
             '/tmp/cache'
         """
-        return self._set("executable_cache_path", path)
 
+    @option("log_cycle_count", False, Bool(), later="cycles",
+            backend="instrumentWithHardwareCycleCounter", is_run_time=True)
     def logCycleCount(self, log_cycle_count: bool) -> Self:
         """Logs how many cycles each run takes on the device, at level DEBUG.
 
         Args:
             log_cycle_count: True: log them. False: the default.
+        """
 
-        Returns:
-            This object, so that calls can be chained.
+    @option("recompilation_values", True, Bool(), is_run_time=True,
+            doc="Compile again when a value that forward reads changes.")
+    @option("recompilation_shapes", False, Bool(), is_run_time=True,
+            doc="Compile again when an argument has another shape.")
+    @option("recompilation_limit", 8, Int(1), is_run_time=True,
+            doc="The programs that an executor keeps.")
+    def recompilation(self, values: bool = True, shapes: bool = False, limit: int = 8) -> Self:
+        """Sets which changes make an executor compile its model again.
 
-        Raises:
-            TypeError: Not a bool.
+        Args:
+            values: a Python value, attribute, global, hook or layer that the program depends on.
+                True, the default: a change of it recompiles the model. False: it raises an error
+                that names the change.
+            shapes: an argument of another shape, dtype, structure or non-tensor value. True: it
+                recompiles the model. False, the default: it raises an error.
+            limit: the number of programs that an executor keeps, at least 1, default 8. The first
+                program is counted.
 
         Example:
             >>> import poptorch
-            >>> poptorch.Options().logCycleCount(True)
-            Options(log_cycle_count=True)
+            >>> poptorch.Options().recompilation(shapes=True, limit=4)
+            Options(recompilation_shapes=True, recompilation_limit=4)
         """
-        return self._set("log_cycle_count", log_cycle_count)

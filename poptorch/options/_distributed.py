@@ -4,7 +4,8 @@ import os
 from typing import Self
 
 from poptorch._base.checks import Int, Texts
-from poptorch.options._group import OptionGroup, Row
+from poptorch.options._group import OptionGroup
+from poptorch.options._row import row
 
 _COUNT_VARIABLE, _ID_VARIABLE = "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"
 
@@ -24,13 +25,6 @@ class _DistributedOptions(OptionGroup):
     """
 
     _PREFIX = "Distributed."
-    _ROWS = (
-        Row("num_distributed_processes", 1, "Processes that share the work.", Int(1),
-            "configureProcessId"),
-        Row("distributed_process_id", 0, "Which of them this is.", Int(0), "configureProcessId"),
-        Row("ipuof_configs", [], "Files that describe the devices of other hosts.", Texts(),
-            "IPUoFConfigFiles", later="devices"),
-    )
 
     def __init__(self):
         super().__init__()
@@ -62,15 +56,14 @@ class _DistributedOptions(OptionGroup):
         """
         return self.num_distributed_processes
 
+    @row("num_distributed_processes", 1, Int(1), doc="Processes that share the work.")
+    @row("distributed_process_id", 0, Int(0), doc="Which of them this is.")
     def configureProcessId(self, process_id: int, num_processes: int) -> Self:
         """Sets how many processes there are and which of them this is.
 
         Args:
             process_id: from 0 to ``num_processes - 1``.
             num_processes: at least 1, the default.
-
-        Returns:
-            This object, so that calls can be chained.
 
         Raises:
             TypeError: A value is not an int.
@@ -123,22 +116,15 @@ class _DistributedOptions(OptionGroup):
         count, number = _int_variable(var_num_processes), _int_variable(var_process_id)
         return self.configureProcessId(number, count)
 
+    @row("ipuof_configs", [], Texts(), example=["/etc/ipuof.d/*.conf"], later="devices")
     def IPUoFConfigFiles(self, files: str | list[str]) -> Self:
         """Names the files that describe devices of other hosts.
 
         Args:
             files: one path or several; ``*`` stands for any part of a name.
 
-        Returns:
-            This object, so that calls can be chained.
-
         Raises:
             TypeError: Neither a str nor a list of str.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().Distributed.IPUoFConfigFiles("/etc/ipuof.d/*.conf")
-            DistributedOptions(ipuof_configs=['/etc/ipuof.d/*.conf'])
         """
         return self._set("ipuof_configs", [files] if isinstance(files, str) else files)
 

@@ -5,7 +5,7 @@ from typing import Self
 
 import torch
 
-from poptorch._annotations.strategy_rows import _IExecutionStrategy
+from poptorch._annotations.strategy_rows import _IExecutionStrategy, from_plain
 from poptorch._base.checks import (
     COUNT,
     Bool,
@@ -18,8 +18,8 @@ from poptorch._base.checks import (
     Texts,
 )
 from poptorch.enums import CommGroupType, OutputMode
-from poptorch.options._group import OptionGroup, Row
-from poptorch.options._strategy import IsStrategy
+from poptorch.options._group import OptionGroup
+from poptorch.options._row import option, row
 
 _PERIOD = Int(1)
 
@@ -46,43 +46,26 @@ class _Anchors(Check):
                 for short, (long, mode, period) in value.items()}
 
 
-class Execution(OptionGroup):
+class _Strategy(Check):
+    """An execution strategy."""
+
+    text = "an execution strategy such as poptorch.PipelinedExecution()"
+    errors = (TypeError,)
+
+    def __call__(self, value, option: str) -> _IExecutionStrategy:
+        if not isinstance(value, _IExecutionStrategy):
+            raise self.wrong_type(value, option)
+        return value
+
+    def load(self, value) -> _IExecutionStrategy:
+        """The strategy again."""
+        return value if isinstance(value, _IExecutionStrategy) else from_plain(value)
+
+
+class Execution(OptionGroup, part_of="Options"):
     """The options about loops, replicas, results, random numbers and the strategy."""
 
-    _ROWS = (
-        Row("device_iterations", 1, "Steps that the device runs for each call.", COUNT,
-            "deviceIterations"),
-        Row("replication_factor", 1, "Copies of the model that work on parts of the batch.",
-            COUNT, "replicationFactor", backend="replicatedGraphCount"),
-        Row("input_group_size", 1, "Replicas that get the same part of the input.", Int(1),
-            "inputReplicaGrouping"),
-        Row("input_group_type", CommGroupType.Consecutive, "Which replicas form these groups.",
-            Member(CommGroupType, (CommGroupType.All,)), "inputReplicaGrouping"),
-        Row("output_mode", OutputMode.Default, "Which results a call returns.",
-            Member(OutputMode), "outputMode"),
-        Row("output_return_period", 1, "N of OutputMode.EveryN.", _PERIOD, "outputMode"),
-        Row("anchored_tensors", {}, "Tensors to keep: short name to (name, mode, period).",
-            _Anchors(), "anchorTensor"),
-        Row("random_seed", None, "Seed of the device's random generator; None: torch's own.",
-            OrNone(Int(-2**63, 2**64 - 1)), "randomSeed"),
-        Row("enable_synthetic_data", False, "Make inputs on the device, transfer nothing.",
-            Bool(), "enableSyntheticData"),
-        Row("broadcast_buffers", True, "All replicas have the same buffers.", Bool(),
-            "broadcastBuffers"),
-        Row("updatable_named_buffers", [], "Buffers that may be copied to the device alone.",
-            Texts(), "updatableNamedBuffers", backend="updatableNamedBuffers"),
-        Row("relax_optimizer_attributes_checks", False,
-            "Unknown optimizer attributes are logged at level DEBUG.", Bool(),
-            "relaxOptimizerAttributesChecks"),
-        Row("execution_strategy", None, "How blocks become stages; None: pipelined by IPU.",
-            OrNone(IsStrategy()), "setExecutionStrategy",
-            default_text="`PipelinedExecution(AutoStage.SameAsIpu)`"),
-        Row("available_memory_proportion", {}, "Share of an IPU's memory for temporaries.",
-            Proportions(), "setAvailableMemoryProportion", later="estimates"),
-        Row("enable_stable_norm", False, "Charge norms as the slower, stable form.", Bool(),
-            "enableStableNorm", later="estimates", backend="enableStableNorm"),
-    )
-
+    @option("device_iterations", 1, COUNT, example=16, step="device_iterations")
     def deviceIterations(self, device_iterations: int) -> Self:
         """Sets how many steps the device runs for each call, without coming back to the host.
 
@@ -90,21 +73,10 @@ class Execution(OptionGroup):
             device_iterations: steps, 1 (the default) to 2**31 - 1. The first dimension of each
                 input is ``device_iterations * gradient_accumulation * replication_factor *
                 micro_batch``.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: The value is not an int.
-            ValueError: The value is less than 1 or more than 2**31 - 1.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().deviceIterations(16)
-            Options(device_iterations=16)
         """
-        return self._set("device_iterations", device_iterations)
 
+    @option("replication_factor", 1, COUNT, example=2, backend="replicatedGraphCount",
+            step="replicas", compiler="replicas")
     def replicationFactor(self, replication_factor: int) -> Self:
         """Sets how many replicas of the model share the work, each on its part of the batch.
 
@@ -113,21 +85,12 @@ class Execution(OptionGroup):
 
         Args:
             replication_factor: replicas, 1 (the default) to 2**31 - 1.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: The value is not an int.
-            ValueError: The value is less than 1 or more than 2**31 - 1.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().replicationFactor(2)
-            Options(replication_factor=2)
         """
-        return self._set("replication_factor", replication_factor)
 
+    @row("input_group_size", 1, Int(1), doc="Replicas that get the same part of the input.",
+         step="input_group_size", compiler="input_group_size")
+    @row("input_group_type", CommGroupType.Consecutive, Member(CommGroupType, (CommGroupType.All,)),
+         doc="Which replicas form these groups.")
     def inputReplicaGrouping(self, input_group_size: int = 1,
                              input_group_type: CommGroupType = CommGroupType.Consecutive
                              ) -> Self:
@@ -141,13 +104,6 @@ class Execution(OptionGroup):
             input_group_type: which replicas form a group: ``Consecutive`` (the default),
                 ``Orthogonal``, or ``NoGrouping``, which is the same as a size of 1. To give all
                 replicas the same, use a group size of ``replication_factor``.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: The size is not an int, or the type no CommGroupType.
-            ValueError: The size is less than 1, or the type is ``CommGroupType.All``.
 
         Example:
             >>> import poptorch
@@ -169,6 +125,8 @@ class Execution(OptionGroup):
                              f"CommGroupType.NoGrouping, got {self.input_group_size}. Change one "
                              f"of the two.")
 
+    @row("output_mode", OutputMode.Default, Member(OutputMode), doc="Which results a call returns.")
+    @row("output_return_period", 1, _PERIOD, doc="N of OutputMode.EveryN.")
     def outputMode(self, output_mode: OutputMode,
                    output_return_period: int | None = None) -> Self:
         """Sets which of the results of a call are returned.
@@ -178,9 +136,6 @@ class Execution(OptionGroup):
                 and ``Final`` for training.
             output_return_period: N of ``OutputMode.EveryN``, at least 1, a divisor of
                 ``device_iterations``; ignored in other modes.
-
-        Returns:
-            This object, so that calls can be chained.
 
         Raises:
             TypeError: Not an OutputMode, or the period is not an int.
@@ -236,10 +191,11 @@ class Execution(OptionGroup):
         """
         return self.output_mode is OutputMode.Default
 
+    @row("anchored_tensors", {}, _Anchors())
     def anchorTensor(self, short_name: str, long_name: str,
                      output_mode: OutputMode | None = None,
                      output_return_period: int | None = 1) -> Self:
-        """Keeps the values of a tensor inside of the model, for ``getAnchoredTensor``.
+        """Keeps the values of a tensor of the model, to read with ``getAnchoredTensor``.
 
         Args:
             short_name: the name to read it by.
@@ -247,9 +203,6 @@ class Execution(OptionGroup):
             output_mode: which of its values are kept; None (the default): as for the results.
                 ``Default`` is ``All`` for inference and ``Final`` for training.
             output_return_period: N of ``OutputMode.EveryN``, at least 1, the default.
-
-        Returns:
-            This object, so that calls can be chained.
 
         Raises:
             TypeError: A name is not a str, the mode no OutputMode or the period no int.
@@ -265,6 +218,8 @@ class Execution(OptionGroup):
         anchored = {**self.anchored_tensors, short_name: (long_name, output_mode, period)}
         return self._set("anchored_tensors", anchored)
 
+    @row("random_seed", None, Int(-2**63, 2**64 - 1), example=42,
+         default_text="None: torch chooses the seed")
     def randomSeed(self, random_seed: int) -> Self:
         """Sets the seed of the device's random generator, and of torch's on the host.
 
@@ -272,103 +227,48 @@ class Execution(OptionGroup):
 
         Args:
             random_seed: any int of 64 bits.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: The value is not an int.
-            ValueError: The value does not fit into 64 bits.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().randomSeed(42)
-            Options(random_seed=42)
         """
-        if random_seed is None:
-            raise self._row("random_seed").check.inner.wrong_type(None, "randomSeed")
         self._set("random_seed", random_seed)
         torch.manual_seed(random_seed)
         return self
 
+    @option("enable_synthetic_data", False, Bool(), step="synthetic_data")
     def enableSyntheticData(self, enabled: bool) -> Self:
         """Makes the input on the device and transfers nothing, to measure a model without I/O.
 
         Args:
             enabled: True: arguments only give shapes; inputs are N(0, 1), or 0 for integers, and
                 the results are zeros of the right shape. Weights do train. False: the default.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().enableSyntheticData(True)
-            Options(enable_synthetic_data=True)
         """
-        return self._set("enable_synthetic_data", enabled)
 
+    @option("broadcast_buffers", True, Bool())
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
-        """Says whether the replicas share the values of buffers that ``forward`` changes.
+        """Chooses whether replicas share the values of buffers that ``forward`` changes.
 
         Args:
-            broadcast_buffers: True, the default: they would, which is refused for a model that
-                changes a buffer on more than one replica. False: each replica has its own.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().replicationFactor(2).broadcastBuffers(False)
-            Options(replication_factor=2, broadcast_buffers=False)
+            broadcast_buffers: True, the default: they share them, and a model that changes a buffer
+                on more than one replica is an error. False: each replica has its own.
         """
-        return self._set("broadcast_buffers", broadcast_buffers)
 
+    @option("updatable_named_buffers", [], Texts(), example=["bn.running_mean"],
+            backend="updatableNamedBuffers")
     def updatableNamedBuffers(self, buffers: list[str]) -> Self:
         """Names the buffers that ``executor.copyNamedBuffersToDevice()`` copies.
 
         Args:
             buffers: dotted paths, as in ``module.named_buffers()``; default: none.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a list of str.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().updatableNamedBuffers(["bn.running_mean"])
-            Options(updatable_named_buffers=['bn.running_mean'])
         """
-        return self._set("updatable_named_buffers", buffers)
 
+    @option("relax_optimizer_attributes_checks", False, Bool())
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:
         """Chooses at which log level ``setOptimizer`` reports attributes that it does not use.
 
         Args:
             relax: True: at level DEBUG. False, the default: as a warning.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().relaxOptimizerAttributesChecks()
-            Options(relax_optimizer_attributes_checks=True)
         """
-        return self._set("relax_optimizer_attributes_checks", relax)
 
+    @option("execution_strategy", None, _Strategy(),
+            default_text="`PipelinedExecution(AutoStage.SameAsIpu)`")
     def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> Self:
         """Sets how the blocks of a model become stages and phases on IPUs.
 
@@ -376,21 +276,14 @@ class Execution(OptionGroup):
             strategy: one such as :class:`poptorch.PipelinedExecution` (the default, with
                 ``AutoStage.SameAsIpu``). A model without blocks runs on one IPU whatever it is.
 
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not an execution strategy.
-
         Example:
             >>> import poptorch
             >>> poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution())
             Options(execution_strategy=ShardedExecution(AutoStage.SameAsIpu))
         """
-        if strategy is None:
-            raise IsStrategy().wrong_type(None, "setExecutionStrategy")
-        return self._set("execution_strategy", strategy)
 
+    @option("available_memory_proportion", {}, Proportions(), example={"IPU0": 0.5},
+            later="estimates")
     def setAvailableMemoryProportion(
             self,
             available_memory_proportion: dict[str, float] | dict[int, float]) -> Self:
@@ -398,38 +291,14 @@ class Execution(OptionGroup):
 
         Args:
             available_memory_proportion: a share from 0 to 1 for each IPU, by ``"IPU0"`` or 0.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a dict, or a share is no number.
-            ValueError: A key names no IPU, or a share is not between 0 and 1.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().setAvailableMemoryProportion({"IPU0": 0.5})
-            Options(available_memory_proportion={0: 0.5})
         """
-        return self._set("available_memory_proportion", available_memory_proportion)
 
+    @option("enable_stable_norm", False, Bool(), later="estimates", backend="enableStableNorm")
     def enableStableNorm(self, enabled: bool) -> Self:
-        """Charges norms as the slower form of an IPU that is more accurate.
+        """Counts norms at the cost of the slower, more accurate implementation of an IPU.
 
-        The numbers do not change: norms are always computed in the accurate way.
+        The results do not change: norms are always computed accurately.
 
         Args:
-            enabled: True: the stable form. False: the default.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().enableStableNorm(True)
-            Options(enable_stable_norm=True)
+            enabled: True: the slower implementation. False: the default.
         """
-        return self._set("enable_stable_norm", enabled)

@@ -3,46 +3,16 @@
 import contextlib
 import copy
 import enum
-import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
 
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
-from poptorch._base.checks import Check, near_names, public_names
+from poptorch._base.checks import near_names, public_names
 from poptorch._base.logging import logger
 from poptorch._base.unimplemented import LATER
-
-
-@dataclass(frozen=True)
-class Row:
-    """One option: the one place of all facts about it.
-
-    Attributes:
-        name: snake_case name, also the attribute to read it.
-        default: value when it was not set.
-        doc: one line.
-        check: which values it takes; None: values are set as they are.
-        setter: the public method that sets it; empty: none of its own.
-        later: the key in ``LATER`` of the work that gives it its effect; empty: it has it.
-        deprecated: what to do instead, for an option without effect; empty: it is not.
-        backend: the name it has in ``_Popart``; empty: none.
-        default_text: the default on the reference page, where its ``repr`` says too much.
-        is_run_time: a compiled program does not depend on it: it is of the device, of logging, or
-            of what the host does.
-    """
-
-    name: str
-    default: Any
-    doc: str
-    check: Check | None = None
-    setter: str = ""
-    later: str = ""
-    deprecated: str = ""
-    backend: str = ""
-    default_text: str = ""
-    is_run_time: bool = False
+from poptorch.options._row import Row, finish, shown
 
 
 class OptionGroup:
@@ -58,6 +28,13 @@ class OptionGroup:
     _PREFIX: ClassVar[str] = ""
     _NO_SETTERS: ClassVar[frozenset[str]] = frozenset({"checkIsFrozen", "clone", "fromDict",
                                                        "toDict"})
+
+    def __init_subclass__(cls, part_of: str = "", **arguments: Any) -> None:
+        """Makes the setters of the class, which may be a part of a public one, from their rows."""
+        super().__init_subclass__(**arguments)
+        own = finish(cls, part_of)
+        rows = [row for base in cls.__bases__ for row in getattr(base, "_ROWS", ())]
+        cls._ROWS = tuple(dict.fromkeys((*rows, *own)))
 
     def __init__(self, **default_values: Any):
         self._values = {row.name: copy.deepcopy(row.default) for row in self._ROWS}
@@ -100,15 +77,8 @@ class OptionGroup:
 
     @classmethod
     def _row(cls, name: str) -> Row:
-        """The row of an option.
-
-        Raises:
-            KeyError: There is no such option in the group.
-        """
-        for row in cls._ROWS:
-            if row.name == name:
-                return row
-        raise KeyError(name)
+        """The row of an option; a KeyError if the group does not have it."""
+        return {row.name: row for row in cls._ROWS}[name]
 
     def toDict(self) -> dict[str, Any]:
         """The options by their snake_case name, as values that JSON supports.
@@ -137,11 +107,7 @@ class OptionGroup:
         self._set(name, value)
 
     def _check_together(self) -> None:
-        """Checks values that came one by one, where setters take several at once.
-
-        Raises:
-            ValueError: They do not fit together.
-        """
+        """Checks values that came one by one, where setters take several at once."""
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -150,14 +116,11 @@ class OptionGroup:
         if name.startswith("_") or (not is_own and not self._is_known(name)):
             object.__setattr__(self, name, value)
             return
-        if name in self._setters():
-            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
-                                 f"calling their method: {name}({value!r}).")
-        if name in self._values:
-            setter = self._row(name).setter
-            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
-                                 f"calling their method{f': {setter}({value!r})' * bool(setter)}.")
-        raise AttributeError(self._unknown(name))
+        if not self._is_known(name):
+            raise AttributeError(self._unknown(name))
+        setter = self._row(name).setter if name in self._values else name
+        raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
+                             f"calling their method{f': {setter}({value!r})' * bool(setter)}.")
 
     def _is_known(self, name: str) -> bool:
         return name in self.__dict__.get("_values", ()) or name in self._setters()
@@ -192,24 +155,14 @@ class OptionGroup:
             say_later(self._PREFIX + row.setter, row.later)
         return self
 
-    @classmethod
-    def _check_sets(cls, name: str) -> None:
-        """Checks that a method that a text names changes something.
-
-        Raises:
-            AttributeError: It does not.
-        """
-        if name in cls._NO_SETTERS:
-            raise AttributeError(f"{cls._name()}.{name}() changes no option. Take it out, and name "
-                                 f"only methods that set one.")
-
-    def _set_deprecated(self, name: str, value: Any) -> Self:
-        """Sets an option that is kept for old programs only; its setter calls this."""
-        row = self._row(name)
-        self._set(name, value)
-        warnings.warn(f"[{self._PREFIX}{row.setter}] has no effect and will be removed: "
-                      f"{row.deprecated}.", DeprecationWarning, stacklevel=3)
-        return self
+    def _setter(self, name: str) -> Callable[..., Self]:
+        """The setter that a text names; an AttributeError for other methods."""
+        if name not in self._setters():
+            raise AttributeError(self._unknown(name))
+        if name in self._NO_SETTERS:
+            raise AttributeError(f"{self._name()}.{name}() changes no option. Take it out, and "
+                                 f"name only methods that set one.")
+        return getattr(self, name)
 
     def _freeze(self) -> None:
         self._is_frozen = True
@@ -232,7 +185,7 @@ class OptionGroup:
     __hash__ = None
 
     def _changed(self) -> list[str]:
-        return [f"{row.name}={_shown(self._values[row.name])}" for row in self._ROWS
+        return [f"{row.name}={shown(self._values[row.name])}" for row in self._ROWS
                 if self._values[row.name] != row.default]
 
     def __repr__(self) -> str:
@@ -242,17 +195,17 @@ class OptionGroup:
 _said: set[str] = set()
 
 
-def say_later(option: str, work: str) -> None:
-    """Warns, once for each option, that it has no effect yet.
+def say_once(what: str, words: str) -> None:
+    """Logs a warning, once for each ``what``."""
+    if what not in _said:
+        _said.add(what)
+        logger.warning(words)
 
-    Args:
-        option: name of the setter, with its group.
-        work: a key of ``LATER``.
-    """
-    if option not in _said:
-        _said.add(option)
-        logger.warning("[%s] has no effect yet: it requires %s (not implemented). "
-                       "See docs/reference/options_without_effect.md.", option, LATER[work])
+
+def say_later(option: str, work: str) -> None:
+    """Warns, once for each option, that it has no effect before ``work``, a key of ``LATER``."""
+    say_once(option, f"[{option}] has no effect yet: it requires {LATER[work]} (not implemented). "
+                     f"See docs/reference/options_without_effect.md.")
 
 
 def plain(value):
@@ -270,7 +223,3 @@ def plain(value):
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
-
-
-def _shown(value) -> str:
-    return value.name if isinstance(value, enum.Enum) else repr(value)

@@ -1,9 +1,10 @@
 """Options about how a model is captured: one, which is out of use."""
 
-from typing import Any, Self
+from typing import Self
 
 from poptorch._base.checks import Bool
-from poptorch.options._group import OptionGroup, Row
+from poptorch.options._group import OptionGroup
+from poptorch.options._row import option
 
 
 class _JitOptions(OptionGroup):
@@ -19,24 +20,6 @@ class _JitOptions(OptionGroup):
     """
 
     _PREFIX = "Jit."
-    _ROWS = (
-        Row("trace_model", True, "Capture by tracing.", Bool(), "traceModel",
-            deprecated="there is one way of capturing a model"),
-    )
 
-    def __init__(self, **default_values: Any):
-        super().__init__(**default_values)
-
-    def traceModel(self, trace_model: bool) -> Self:
-        """Without effect and deprecated: there is one way of capturing a model.
-
-        Args:
-            trace_model: kept for reading.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-        """
-        return self._set_deprecated("trace_model", trace_model)
+    @option("trace_model", True, Bool(), deprecated="there is one way of capturing a model")
+    def traceModel(self, trace_model: bool) -> Self: ...

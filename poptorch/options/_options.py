@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
@@ -11,11 +12,12 @@ from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device
 from poptorch.options._distributed import _DistributedOptions
 from poptorch.options._execution import Execution
-from poptorch.options._group import OptionGroup, Row, plain
+from poptorch.options._group import OptionGroup
 from poptorch.options._jit import _JitOptions
 from poptorch.options._popart import _PopartOptions
 from poptorch.options._precision import _PrecisionOptions
 from poptorch.options._reports import Reports
+from poptorch.options._row import Row
 from poptorch.options._tensor_locations import _TensorLocationOptions
 from poptorch.options._training import _TrainingOptions
 from poptorch.strategies import PipelinedExecution
@@ -41,8 +43,6 @@ class Options(Execution, Device, Reports):
         >>> poptorch.Options().deviceIterations(16).randomSeed(42)
         Options(device_iterations=16, random_seed=42)
     """
-
-    _ROWS = Execution._ROWS + Device._ROWS + Reports._ROWS
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +90,24 @@ class Options(Execution, Device, Reports):
     def _Popart(self) -> _PopartOptions:
         return self._popart
 
+    def _rows(self) -> Iterator[tuple[OptionGroup, Row]]:
+        """Each option with the group that has its value."""
+        return ((group, row) for group in (self, *self._groups.values()) for row in group._ROWS)
+
+    def _find_setter(self, names: list[str]) -> Callable[..., OptionGroup]:
+        """The setter that a text names, after its group; an AttributeError for other names."""
+        *groups, name = names
+        target, known = self, {**self._groups, "_popart": self._popart}
+        for group in groups:
+            if target is not self or group not in known:
+                raise AttributeError(f"Options has no group {'.'.join(groups)!r}."
+                                     f"{near_names(group, known)} Groups: "
+                                     f"{', '.join(list(known)[:-2])}.")
+            target = known[group]
+        return target._setter(name)
+
     @property
     def _execution_strategy(self) -> _IExecutionStrategy:
-        # Strategies are built on options, so they are imported when they are needed.
         return self._values["execution_strategy"] or PipelinedExecution()
 
     # -- copies --------------------------------------------------------------------------------
@@ -120,7 +135,7 @@ class Options(Execution, Device, Reports):
             >>> values["device_iterations"], values["gradient_accumulation"]
             (4, 1)
         """
-        values = {name: plain(value) for name, value in self._values.items()}
+        values = super().toDict()
         for group in self._groups.values():
             values.update(group.toDict())
         return values
@@ -145,7 +160,7 @@ class Options(Execution, Device, Reports):
             True
         """
         new = cls()
-        owners = {row.name: group for group in (new, *new._groups.values()) for row in group._ROWS}
+        owners = {row.name: group for group, row in new._rows()}
         backend = new._popart._counterparts()
         for name, value in values.items():
             if name in owners:
@@ -219,19 +234,8 @@ class Options(Execution, Device, Reports):
             group._freeze()
 
 
-# Programs look setters up by their qualified name, and that is the one of this class.
-for _part in (Execution, Device, Reports):
-    for _name, _member in vars(_part).items():
-        if not _name.startswith("_") and isinstance(_member, type(OptionGroup.toDict)):
-            _member.__qualname__ = f"{Options.__qualname__}.{_name}"
-
-
 def checked_options(options, where: str) -> Options:
-    """``options`` as a function was given them.
-
-    Raises:
-        TypeError: They are something else.
-    """
+    """``options``, if they are a :class:`Options`; else a TypeError that names ``where``."""
     if not isinstance(options, Options):
         hint = "poptorch.Options.fromDict(...)" if isinstance(options, dict) else \
             "poptorch.Options() with the settings that you want"

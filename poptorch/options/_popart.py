@@ -4,9 +4,9 @@ import copy
 from typing import Any, Self
 
 from poptorch._base.checks import Bool, Int, near_names
-from poptorch._base.logging import logger
 from poptorch.errors import Error
-from poptorch.options._group import OptionGroup, Row, plain
+from poptorch.options._group import OptionGroup, plain, say_once
+from poptorch.options._row import Row, row
 
 # Keys that programs set and that change nothing here. A name with a dot at its end stands for a
 # group of keys.
@@ -52,11 +52,6 @@ class _PopartOptions(OptionGroup):
 
     _PREFIX = "_Popart."
     _NO_SETTERS = OptionGroup._NO_SETTERS | {"check_known"}
-    _ROWS = (
-        Row("patterns", {}, "Graph transformations to switch on or off.", setter="setPatterns"),
-        Row("patterns_level", None, "Which set of transformations to begin with.",
-            setter="setPatterns"),
-    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,9 +110,11 @@ class _PopartOptions(OptionGroup):
             return self
         self._own[key] = copy.deepcopy(value)
         if self._is_without_effect(key):
-            _say_once(key)
+            _say_no_effect(key)
         return self
 
+    @row("patterns", {}, None, doc="Graph transformations to switch on or off.")
+    @row("patterns_level", None, None, doc="Which set of transformations to begin with.")
     def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> Self:
         """Switches graph transformations of the back end on or off; kept, and without effect.
 
@@ -144,7 +141,7 @@ class _PopartOptions(OptionGroup):
             Bool()(use, f"_Popart.setPatterns {name}")
         Int(0, 3)(level, "_Popart.setPatterns level")
         self._set("patterns", {**self.patterns, **patterns})
-        _say_once("setPatterns")
+        _say_no_effect("setPatterns")
         return self._set("patterns_level", level)
 
     def _is_without_effect(self, key: str) -> bool:
@@ -177,13 +174,8 @@ class _PopartOptions(OptionGroup):
         return [*super()._changed(), *(f"{key}={value!r}" for key, value in self._own.items())]
 
 
-_said: set[str] = set()
-
-
-def _say_once(key: str) -> None:
-    if key not in _said:
-        _said.add(key)
-        logger.warning("[_Popart] %s has no effect in this version of poptorch.", key)
+def _say_no_effect(key: str) -> None:
+    say_once(f"_Popart {key}", f"[_Popart] {key} has no effect in this version of poptorch.")
 
 
 def _check_value(key: str, value) -> None:

@@ -6,7 +6,8 @@ import torch
 
 from poptorch._base.checks import Bool, Dtype, Member, Nothing
 from poptorch.enums import HalfFloatCastingBehavior
-from poptorch.options._group import OptionGroup, Row
+from poptorch.options._group import OptionGroup
+from poptorch.options._row import Row, option
 
 _PYTORCH_RULES = "PyTorch's rules for mixed types hold; cast in the model where they do not suit"
 
@@ -24,84 +25,45 @@ class _PrecisionOptions(OptionGroup):
     """
 
     _PREFIX = "Precision."
-    _ROWS = (
-        Row("floating_point_exceptions", False, "Stop at divisions by zero, NaN and the like.",
-            Bool(), "enableFloatingPointExceptions", backend="enableFloatingPointChecks"),
-        Row("record_non_finite", False, "Note which value first is NaN or infinite.", Bool(),
-            "recordNonFinite"),
-        Row("stochastic_rounding", False, "Round to half up or down at random.", Bool(),
-            "enableStochasticRounding", backend="enableStochasticRounding"),
-        Row("partials_type", torch.float32, "Type of partial sums in products.",
-            Dtype((torch.float32, torch.float16)), "setPartialsType",
-            backend="partialsTypeMatMuls"),
-        Row("half_float_casting", HalfFloatCastingBehavior.FloatDowncastToHalf,
-            "Type of operations on half and float.", Member(HalfFloatCastingBehavior),
-            "halfFloatCasting", deprecated=_PYTORCH_RULES),
-        Row("running_statistics_always_float", True, "Type of running statistics.", Bool(),
-            "runningStatisticsAlwaysFloat", deprecated="statistics have the type of the buffer"),
-        Row("autocast_enabled", True, "Cast operands automatically.", Bool(), "autocastEnabled",
-            deprecated="use torch.autocast in the model"),
-        Row("autocast_policy", None, "What autocasting would cast; never set.",
-            Nothing()),
-    )
 
     def __init__(self, popart_options=None):
         super().__init__()
         if popart_options is not None:
             popart_options._add(self)
 
+    @option("floating_point_exceptions", False, Bool(), backend="enableFloatingPointChecks",
+            compiler="check_floats")
     def enableFloatingPointExceptions(self, enabled: bool) -> Self:
         """Raises an error when the device divides by zero, compares NaN, overflows and the like.
 
-        Each operation of the program is looked at, those of the backward pass and of the weight
-        update included, for: a subtraction of infinities; a division by zero or by infinity; a
+        Each operation of the program is checked, also in the backward pass and in the weight
+        update, for: a subtraction of infinities; a division by zero or by infinity; a
         multiplication of zero and infinity; a real operation with a complex result, such as the
         square root of a negative number; a comparison (``==``, ``!=``, ``<``, ``<=``, ``>``,
         ``>=``) with NaN; and an overflow, an infinite result of finite operands. NaN and
         infinities that are there already, such as a mask of ``-inf``, may be computed with. A
         call then raises a :class:`poptorch.Error` with the operation, the condition, the first
         element, the step and the user's line; weights have what was written to them until then,
-        and the model can be called again. Operations are not joined and nothing is computed in
-        place, so that a run takes longer and more memory.
+        and the model can be called again. Operations are not fused and nothing is computed in
+        place, so a run takes longer and needs more memory.
 
         Args:
             enabled: True: raise. False: the default.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().Precision.enableFloatingPointExceptions(True)
-            PrecisionOptions(floating_point_exceptions=True)
         """
-        return self._set("floating_point_exceptions", enabled)
 
+    @option("record_non_finite", False, Bool(), compiler="record_floats")
     def recordNonFinite(self, enabled: bool) -> Self:
-        """Lets each run note which value first is NaN or infinite, for ``executor.nan_report()``.
+        """Records which value of a run is the first NaN or infinity, for ``executor.nan_report()``.
 
-        Operations are looked at as with :meth:`enableFloatingPointExceptions`, until the first
-        such value of a run, which is no error. Without effect where that option is on.
+        Operations are checked as with :meth:`enableFloatingPointExceptions`, until the first such
+        value of a run, which is not an error. Has no effect where that option is on.
 
         Args:
-            enabled: True: note it. False: the default.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().Precision.recordNonFinite(True)
-            PrecisionOptions(record_non_finite=True)
+            enabled: True: record it. False: the default.
         """
-        return self._set("record_non_finite", enabled)
 
+    @option("stochastic_rounding", False, Bool(), backend="enableStochasticRounding",
+            step="stochastic_rounding")
     def enableStochasticRounding(self, enabled: bool) -> Self:
         """Rounds to float16 and bfloat16 up or down at random, so that the mean is exact.
 
@@ -114,20 +76,10 @@ class _PrecisionOptions(OptionGroup):
 
         Args:
             enabled: True: at random. False, the default: to the nearest.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().Precision.enableStochasticRounding(True)
-            PrecisionOptions(stochastic_rounding=True)
         """
-        return self._set("stochastic_rounding", enabled)
 
+    @option("partials_type", torch.float32, Dtype((torch.float32, torch.float16)),
+            backend="partialsTypeMatMuls")
     def setPartialsType(self, dtype: torch.dtype) -> Self:
         """Sets the type of the partial sums of matrix products and convolutions of float16.
 
@@ -139,59 +91,22 @@ class _PrecisionOptions(OptionGroup):
         Args:
             dtype: ``torch.float32``, the default, or ``torch.float16``.
 
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a dtype.
-            ValueError: Another dtype.
-
         Example:
             >>> import poptorch, torch
             >>> poptorch.Options().Precision.setPartialsType(torch.half)
             PrecisionOptions(partials_type=torch.float16)
         """
-        return self._set("partials_type", dtype)
 
-    def halfFloatCasting(
-            self, half_float_casting: HalfFloatCastingBehavior) -> Self:
-        """Without effect and deprecated: PyTorch's rules for mixed types hold.
+    @option("half_float_casting", HalfFloatCastingBehavior.FloatDowncastToHalf,
+            Member(HalfFloatCastingBehavior), deprecated=_PYTORCH_RULES)
+    def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> Self: ...
 
-        Args:
-            half_float_casting: kept for reading.
+    @option("running_statistics_always_float", True, Bool(),
+            deprecated="statistics have the type of the buffer")
+    def runningStatisticsAlwaysFloat(self, value: bool) -> Self: ...
 
-        Returns:
-            This object, so that calls can be chained.
+    @option("autocast_enabled", True, Bool(), deprecated="use torch.autocast in the model")
+    def autocastEnabled(self, autocast_enabled: bool) -> Self: ...
 
-        Raises:
-            TypeError: Not a HalfFloatCastingBehavior.
-        """
-        return self._set_deprecated("half_float_casting", half_float_casting)
-
-    def runningStatisticsAlwaysFloat(self, value: bool) -> Self:
-        """Without effect and deprecated: running statistics have the type of their buffer.
-
-        Args:
-            value: kept for reading.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-        """
-        return self._set_deprecated("running_statistics_always_float", value)
-
-    def autocastEnabled(self, autocast_enabled: bool) -> Self:
-        """Without effect and deprecated: use ``torch.autocast`` inside of the model.
-
-        Args:
-            autocast_enabled: kept for reading.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-        """
-        return self._set_deprecated("autocast_enabled", autocast_enabled)
+    _autocast_policy = Row("autocast_policy", None, Nothing(),
+                           "What autocasting would cast; never set.")

@@ -3,7 +3,8 @@
 from typing import Any, Self
 
 from poptorch._base.checks import Bool, Check, Int, OrNone
-from poptorch.options._group import OptionGroup, Row, plain
+from poptorch.options._group import OptionGroup, plain
+from poptorch.options._row import option
 
 _COUNT = OrNone(Int(0))
 _YES_OR_NO = OrNone(Bool())
@@ -23,27 +24,11 @@ class TensorLocationSettings(OptionGroup):
     """
 
     _PREFIX = "TensorLocationSettings."
-    _ROWS = (
-        Row("onChip", None, "In the IPU's own memory.", _YES_OR_NO, "useOnChipStorage"),
-        Row("minElementsForOffChip", None, "Smaller tensors stay on the chip; None: 2.", _COUNT,
-            "minElementsForOffChip"),
-        Row("useReplicatedTensorSharding", None, "Each replica holds a part.", _YES_OR_NO,
-            "useReplicatedTensorSharding", later="sharding"),
-        Row("minElementsForReplicatedTensorSharding", None,
-            "Tensors of no more elements are whole on each replica.", _COUNT,
-            "minElementsForReplicatedTensorSharding", later="sharding"),
-        Row("useIOTilesToLoad", None, "Load through I/O tiles.", _YES_OR_NO, "useIOTilesToLoad",
-            later="schedules"),
-        Row("useIOTilesToStore", None, "Store through I/O tiles.", _YES_OR_NO,
-            "useIOTilesToStore", later="schedules"),
-    )
-
-    def __init__(self, **default_values: Any):
-        super().__init__(**default_values)
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
+    @option("onChip", None, _YES_OR_NO, example=False)
     def useOnChipStorage(self, use: bool | None = True) -> Self:
         """Stores the tensors in the IPU's own memory, or in streaming memory.
 
@@ -53,121 +38,52 @@ class TensorLocationSettings(OptionGroup):
         Args:
             use: True: on the chip. False: off the chip. None: as the strategy has it, which is
                 on the chip but in phased execution.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Neither a bool nor None.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.TensorLocationSettings().useOnChipStorage(False)
-            TensorLocationSettings(onChip=False)
         """
-        return self._set("onChip", use)
 
+    @option("minElementsForOffChip", None, _COUNT, example=4, default_text="2")
     def minElementsForOffChip(self, min_elements: int) -> Self:
         """Keeps small tensors on the chip.
 
         Args:
             min_elements: tensors of fewer elements stay; at least 0, without a call 2.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not an int.
-            ValueError: Less than 0.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.TensorLocationSettings().minElementsForOffChip(4)
-            TensorLocationSettings(minElementsForOffChip=4)
         """
-        return self._set("minElementsForOffChip", min_elements)
 
+    @option("useReplicatedTensorSharding", None, _YES_OR_NO, later="sharding")
     def useReplicatedTensorSharding(self, use: bool = True) -> Self:
         """Lets each replica hold a part of the tensors; for weights and optimizer states.
 
         Args:
             use: True: a part. False: all.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.TensorLocationSettings().useReplicatedTensorSharding()
-            TensorLocationSettings(useReplicatedTensorSharding=True)
         """
-        return self._set("useReplicatedTensorSharding", use)
 
-    def minElementsForReplicatedTensorSharding(
-            self, min_elements: int) -> Self:
+    @option("minElementsForReplicatedTensorSharding", None, _COUNT, example=8192, later="sharding")
+    def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:
         """Keeps small tensors whole on each replica.
 
         Args:
             min_elements: tensors of more elements are sharded; at least 0.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not an int.
-            ValueError: Less than 0.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.TensorLocationSettings().minElementsForReplicatedTensorSharding(8192)
-            TensorLocationSettings(minElementsForReplicatedTensorSharding=8192)
         """
-        return self._set("minElementsForReplicatedTensorSharding", min_elements)
 
+    @option("useIOTilesToLoad", None, _YES_OR_NO, later="schedules")
     def useIOTilesToLoad(self, use: bool = True) -> Self:
         """Loads the tensors through the I/O tiles.
 
         Args:
             use: True: I/O tiles. False: compute tiles.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.TensorLocationSettings().useIOTilesToLoad()
-            TensorLocationSettings(useIOTilesToLoad=True)
         """
-        return self._set("useIOTilesToLoad", use)
 
+    @option("useIOTilesToStore", None, _YES_OR_NO, later="schedules")
     def useIOTilesToStore(self, use: bool = True) -> Self:
         """Stores the tensors through the I/O tiles.
 
         Args:
             use: True: I/O tiles. False: compute tiles.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a bool.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.TensorLocationSettings().useIOTilesToStore()
-            TensorLocationSettings(useIOTilesToStore=True)
         """
-        return self._set("useIOTilesToStore", use)
 
 
 class _IoTiles(Check):
     text = "0, or an even number from 32 to 192"
+    errors = (AssertionError,)
 
     def __call__(self, value, option: str) -> int:
         is_int = isinstance(value, int) and not isinstance(value, bool)
@@ -178,6 +94,7 @@ class _IoTiles(Check):
 
 class _Location(Check):
     text = "a poptorch.TensorLocationSettings"
+    errors = (TypeError,)
 
     def __call__(self, value, option: str) -> dict:
         if isinstance(value, dict) and all(isinstance(name, str) for name in value):
@@ -189,6 +106,7 @@ class _Location(Check):
 
 
 _UNDEFINED = TensorLocationSettings().toDict()
+_OFF_CHIP = TensorLocationSettings(onChip=False)
 # The compiler's names for kinds of tensors and for what TensorLocationSettings.onChip says.
 _ROLES = {"location_activation": "activation", "location_weight": "parameter",
           "location_optimizer": "optimizer", "location_accumulator": "accumulator"}
@@ -211,21 +129,6 @@ class _TensorLocationOptions(OptionGroup):
     """
 
     _PREFIX = "TensorLocations."
-    _ROWS = (
-        Row("num_io_tiles", 0, "Tiles of each IPU that only transfer.", _IoTiles(),
-            "numIOTiles", later="schedules", backend="numIOTiles"),
-        Row("location_activation", _UNDEFINED, "Where activations are.", _Location(),
-            "setActivationLocation"),
-        Row("location_weight", _UNDEFINED, "Where weights are.", _Location(),
-            "setWeightLocation"),
-        Row("location_optimizer", _UNDEFINED, "Where states of the optimizer are.", _Location(),
-            "setOptimizerLocation"),
-        Row("location_accumulator", _UNDEFINED, "Where accumulated gradients are.", _Location(),
-            "setAccumulatorLocation"),
-    )
-
-    def __init__(self, **default_values: Any):
-        super().__init__(**default_values)
 
     def _for_compiler(self) -> tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...]:
         """Role and attributes of each op ``tensor_location`` that the options require."""
@@ -240,25 +143,16 @@ class _TensorLocationOptions(OptionGroup):
                 found.append((role, tuple(attrs.items())))
         return tuple(found)
 
+    @option("num_io_tiles", 0, _IoTiles(), example=64, later="schedules", backend="numIOTiles",
+            step="io_tiles")
     def numIOTiles(self, num_tiles: int) -> Self:
         """Sets how many tiles of each IPU only transfer data, while the others compute.
 
         Args:
             num_tiles: an even number from 32 to 192; or 0, the default: none.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            AssertionError: Another value.
-
-        Example:
-            >>> import poptorch
-            >>> poptorch.Options().TensorLocations.numIOTiles(64)
-            TensorLocationOptions(num_io_tiles=64)
         """
-        return self._set("num_io_tiles", num_tiles)
 
+    @option("location_activation", _UNDEFINED, _Location(), example=_OFF_CHIP)
     def setActivationLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where activations are stored.
 
@@ -267,22 +161,9 @@ class _TensorLocationOptions(OptionGroup):
 
         Args:
             location: the settings; later changes to them have no effect here.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a TensorLocationSettings.
-
-        Example:
-            >>> import poptorch
-            >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
-            >>> opts = poptorch.Options().TensorLocations.setActivationLocation(off_chip)
-            >>> opts.location_activation["onChip"]
-            False
         """
-        return self._set("location_activation", location)
 
+    @option("location_weight", _UNDEFINED, _Location(), example=_OFF_CHIP)
     def setWeightLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where weights are stored.
 
@@ -290,22 +171,9 @@ class _TensorLocationOptions(OptionGroup):
 
         Args:
             location: the settings; later changes to them have no effect here.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a TensorLocationSettings.
-
-        Example:
-            >>> import poptorch
-            >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
-            >>> opts = poptorch.Options().TensorLocations.setWeightLocation(off_chip)
-            >>> opts.location_weight["onChip"]
-            False
         """
-        return self._set("location_weight", location)
 
+    @option("location_optimizer", _UNDEFINED, _Location(), example=_OFF_CHIP)
     def setOptimizerLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where the states of the optimizer are stored.
 
@@ -313,22 +181,9 @@ class _TensorLocationOptions(OptionGroup):
 
         Args:
             location: the settings; later changes to them have no effect here.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a TensorLocationSettings.
-
-        Example:
-            >>> import poptorch
-            >>> sharded = poptorch.TensorLocationSettings().useReplicatedTensorSharding(True)
-            >>> opts = poptorch.Options().TensorLocations.setOptimizerLocation(sharded)
-            >>> opts.location_optimizer["useReplicatedTensorSharding"]
-            True
         """
-        return self._set("location_optimizer", location)
 
+    @option("location_accumulator", _UNDEFINED, _Location(), example=_OFF_CHIP)
     def setAccumulatorLocation(self, location: TensorLocationSettings) -> Self:
         """Sets where accumulated gradients are stored.
 
@@ -337,18 +192,4 @@ class _TensorLocationOptions(OptionGroup):
 
         Args:
             location: the settings; later changes to them have no effect here.
-
-        Returns:
-            This object, so that calls can be chained.
-
-        Raises:
-            TypeError: Not a TensorLocationSettings.
-
-        Example:
-            >>> import poptorch
-            >>> off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
-            >>> opts = poptorch.Options().TensorLocations.setAccumulatorLocation(off_chip)
-            >>> opts.location_accumulator["onChip"]
-            False
         """
-        return self._set("location_accumulator", location)

@@ -279,7 +279,7 @@ def test_a_system_without_memory(monkeypatch):
     fails = type("Full", (), {"has_state": lambda *_: False, "states": lambda _: [],
                               "restore": lambda _: (_ for _ in ()).throw(MemoryError())})()
     with monkeypatch.context() as patch:
-        patch.setitem(vars(model._compiled), "executable", fails)
+        patch.setitem(vars(model._programs.current), "executable", fails)
         with pytest.raises(MemoryError):
             model(X)
     assert not model.isAttachedToDevice()

@@ -1,7 +1,9 @@
-"""One more option: a row and its setter are all that printing, copies, files and pages need."""
+"""One more option: its row is all that setters, printing, copies, files and pages need."""
 
 import copy
+import inspect
 from dataclasses import replace
+from typing import Self
 
 import pytest
 import torch
@@ -10,24 +12,72 @@ import poptorch
 from poptorch import Options
 from poptorch._base.checks import Int
 from poptorch._runtime import settings
-from poptorch.options._group import Row
+from poptorch.options._group import OptionGroup
+from poptorch.options._row import option
 from tests.docs.reference_pages import _table
 from tests.helpers import quiet_options
 
-ROWS = (Row("rounds", 1, "How often a call runs its steps.", Int(1, 8), "setRounds"),
-        Row("spin", 1, "No more than a row.", Int(1), "setSpin", later="cache"),
-        Row("pace", 1, "Of the host alone.", Int(1), "setPace", is_run_time=True))
 
+class More(OptionGroup, part_of="Options"):
+    @option("rounds", 1, Int(1, 8), example=3)
+    def setRounds(self, rounds: int, /) -> Self:
+        """Sets how often a call runs its steps.
 
-def setter_of(row):
-    return lambda self, value: self._set(row.name, value)
+        Args:
+            rounds: 1 to 8.
+        """
+
+    @option("spin", 1, Int(1), example=2, later="cache")
+    def setSpin(self, spin: int) -> Self:
+        """Sets no more than a row."""
+
+    @option("pace", 1, Int(1), example=2, is_run_time=True)
+    def setPace(self, pace: int) -> Self:
+        """Sets an option of the host alone."""
+
+    @option("low", 0, Int(0), doc="The lower end.")
+    @option("high", 9, Int(0), doc="The upper end.")
+    def setEnds(self, low: int, high: int = 5) -> Self:
+        """Sets two options at once."""
 
 
 @pytest.fixture(autouse=True)
 def more_options(monkeypatch):
-    monkeypatch.setattr(Options, "_ROWS", (*Options._ROWS, *ROWS))
-    for row in ROWS:
-        monkeypatch.setattr(Options, row.setter, setter_of(row), raising=False)
+    monkeypatch.setattr(Options, "_ROWS", (*Options._ROWS, *More._ROWS))
+    for row in More._ROWS:
+        monkeypatch.setattr(Options, row.setter, getattr(More, row.setter), raising=False)
+
+
+def test_the_setter_that_a_row_gives():
+    assert str(inspect.signature(Options.setRounds)) == "(self, rounds: int, /) -> Self"
+    assert Options.setRounds.__qualname__ == "Options.setRounds"
+    assert inspect.getdoc(Options.setRounds) == """Sets how often a call runs its steps.
+
+Args:
+    rounds: 1 to 8.
+
+Returns:
+    This object, so that calls can be chained.
+
+Raises:
+    TypeError, ValueError: ``rounds`` is not an int from 1 to 8.
+
+Example:
+    >>> import poptorch
+    >>> poptorch.Options().setRounds(3)
+    Options(rounds=3)"""
+    for arguments, words in (((), "missing 1 required"), ((1, 2), "takes 2 positional")):
+        with pytest.raises(TypeError, match=rf"Options.setRounds\(\) {words}"):
+            Options().setRounds(*arguments)
+
+
+def test_a_setter_of_two_options():
+    for options in (Options().setEnds(1), Options().setEnds(low=1), Options().setEnds(1, high=5)):
+        assert repr(options) == "Options(low=1, high=5)"
+    unchanged = Options()
+    with pytest.raises(ValueError, match=r"\[setEnds high\] expected an int of at least 0, got -1"):
+        unchanged.setEnds(3, -1)
+    assert unchanged == Options()
 
 
 def test_what_the_row_gives(tmp_path, monkeypatch):
@@ -38,7 +88,7 @@ def test_what_the_row_gives(tmp_path, monkeypatch):
     path = tmp_path / "options.cfg"
     path.write_text("setRounds(3)\n")
     assert Options().loadFromFile(path) == options
-    assert "| `rounds` | `setRounds` | `1` | an int from 1 to 8 | How often" in _table(Options)
+    assert "| `rounds` | `setRounds` | `1` | an int from 1 to 8 | Sets how often" in _table(Options)
     monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"setRounds": 3}')
     assert Options() == options
 

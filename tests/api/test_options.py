@@ -1,6 +1,7 @@
 """Options: every setter by its row of option_cases, copies, freezing, comparing, printing."""
 
 import copy
+import inspect
 import json
 import pickle
 import warnings
@@ -10,6 +11,7 @@ import torch
 
 import poptorch
 from poptorch._base.unimplemented import LATER
+from poptorch._runtime import settings
 from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
 
 GROUPS = [poptorch.Options, *(type(g) for n, g in poptorch.Options()._groups.items()
@@ -131,6 +133,38 @@ def test_every_row_has_its_setter_and_says_when_it_works():
             assert row.doc.endswith(".") and row.later in {"", *LATER}
             assert not row.setter or row.setter in group._setters()
             assert not (row.later and row.deprecated)
+
+
+@each_case
+def test_errors_are_those_of_the_docstring(case):
+    group, setter = resolve(poptorch.Options(), case.name)
+    raises = inspect.getdoc(setter).partition("\nRaises:\n")[2].partition("\n\n")[0]
+    for arguments in (case.wrong_type, case.out_of_range):
+        if arguments is not None:
+            with pytest.raises(Exception) as caught:
+                setter(*arguments)
+            assert type(caught.value).__name__ in raises
+
+
+def test_values_reach_the_fields_that_rows_name():
+    options = poptorch.Options()
+    for name in ("deviceIterations", "replicationFactor", "inputReplicaGrouping", "deterministic",
+                 "enableSyntheticData", "Training.gradientAccumulation",
+                 "Training.setMeanAccumulationAndReplicationReductionStrategy",
+                 "Training.setAutomaticLossScaling", "Training.gradientClipping",
+                 "TensorLocations.numIOTiles", "Precision.enableStochasticRounding",
+                 "Precision.enableFloatingPointExceptions", "Precision.recordNonFinite"):
+        resolve(options, name)[1](*BY_NAME[name].arguments)
+    training, inference = (settings.step_spec(options, trains, ()) for trains in (True, False))
+    compiler = settings.compile_options(options)
+    for group, row in options._rows():
+        value = group._values[row.name]
+        if row.step:
+            assert getattr(training, row.step) == value != row.default
+            is_default = getattr(inference, row.step) == row.default
+            assert is_default == (group is options.Training)
+        if row.compiler:
+            assert compiler[row.compiler] == value != row.default
 
 
 def test_setters_are_found_on_the_classes():

@@ -94,7 +94,7 @@ def test_what_is_set_is_copied():
 
 
 def test_other_known_keys_are_kept_and_warn_once(capsys, monkeypatch):
-    monkeypatch.setattr("poptorch.options._popart._said", set())
+    monkeypatch.setattr("poptorch.options._group._said", set())
     options = poptorch.Options()
     for _ in range(2):
         options._Popart.set("outlineThreshold", 10.0)

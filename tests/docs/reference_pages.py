@@ -125,13 +125,11 @@ def _table(kind: type) -> str:
         default = "undefined" if isinstance(row.default, dict) and row.default else _default(row)
         takes = row.check.text if row.check is not None else ""
         lines.append(f"| `{row.name}` | {f'`{row.setter}`' * bool(row.setter)} | {default} | "
-                     f"{takes} | {row.doc}{_state(row)} |")
+                     f"{takes} | {_plain(row.doc)}{_state(row)} |")
     return "\n".join(lines) + "\n"
 
 
 def _state(row) -> str:
-    if row.deprecated:
-        return " Deprecated, without effect."
     return " *(no effect yet)*" if row.later else ""
 
 

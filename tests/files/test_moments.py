@@ -87,7 +87,7 @@ def test_another_executor_trains_the_weights(tmp_path):
 def test_the_handler_of_a_signal_in_a_call(tmp_path):
     model, x, paths = trained(30_000, 400), torch.ones(400, 1), []
     model.compile(x)
-    caller, callers = threading.get_ident(), model._in_flight._callers
+    caller, callers = threading.get_ident(), model._lifecycle._callers
 
     def save(*_):
         paths.append((caller in callers, model.save(tmp_path / "net.poptorch")))

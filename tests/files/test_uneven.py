@@ -45,10 +45,10 @@ def add_a_group(net, optimizer, model):
 CHANGES = {
     "uneven": (lambda net: net.parameters(), step_with_one_gradient,
                "Step___first.weight is 2 and Step___first.bias is 1, but the program counts both "
-               "together: steps on the CPU or a state that was loaded made them differ."),
+               "together: steps on the CPU or a loaded state made them differ."),
     "group": (lambda net: net.first.parameters(), add_a_group,
-              "parameters or groups were added to the optimizer, or taken from it, after the model "
-              "was compiled."),
+              "parameters or groups were added to the optimizer, or removed from it, after the "
+              "model was compiled."),
 }
 
 

@@ -188,7 +188,7 @@ class Histories(ExecutorHistories):
     # -- what holds after each step ------------------------------------------------------------
 
     def check_device(self, model, p):
-        executable = model._compiled_model("test").executable
+        executable = model._executable
         for path in (state.path for state in executable.states()):
             s = path.rpartition(".")[2]
             for replica in range(REPLICAS if s in STORAGES else 0):

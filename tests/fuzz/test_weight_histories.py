@@ -206,7 +206,7 @@ class Histories(ExecutorHistories):
     # -- what holds after each step ------------------------------------------------------------
 
     def check_device(self, model, p):
-        program = model._weights._copies.program
+        program = model._weights._programs[model._programs.current]
         for part in program.parts:
             with plain_access():
                 found = program.read(part).double()

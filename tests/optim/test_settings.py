@@ -108,12 +108,12 @@ def test_a_loss_scale_that_changes():
 
     def change(step, ours, theirs, model):
         if step:
-            models.append(model._compiled)
+            models.append(model._programs.current)
             ours.loss_scaling = 2.0**step
             model.setOptimizer(ours)
 
     model, optimizer, off = train(*pair("momentum", loss_scaling=1.0), before_step=change)
-    assert off < 1e-5 and {id(m) for m in models} == {id(model._compiled)}
+    assert off < 1e-5 and {id(m) for m in models} == {id(model._programs.current)}
     assert optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 16
 
 
@@ -214,7 +214,7 @@ TYPES = [("SGD", "momentum", {"velocity_accum_type": F16}),
 def state_types(model):
     """Type of each state of an optimizer on the device, by its key."""
     return {path.split(".")[2]: dtype for path, dtype in (
-        (state.path, state.dtype) for state in model._compiled.executable.states())
+        (state.path, state.dtype) for state in model._programs.current.executable.states())
         if path.startswith("optimizer.group0.") and "first.weight" in path}
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch._optimizer.device import DeviceStates
+from poptorch._optimizer.device_states import DeviceStates
 from tests.helpers import quiet_options
 from tests.optim.common import KINDS, Net, assert_same, batch, training
 

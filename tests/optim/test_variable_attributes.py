@@ -152,7 +152,7 @@ def test_an_equal_optimizer_sends_nothing(package):
     net = Net()
     model = poptorch.trainingModel(net, options(), poptorch.optim.SGD(net.parameters(), lr=1.0))
     model(*batch())
-    before = model._compiled
+    before = model._programs.current
     model.setOptimizer(package.SGD(net.parameters(), lr=1.0))
     model(*batch())
-    assert model._compiled is before
+    assert model._programs.current is before

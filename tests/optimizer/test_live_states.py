@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch._optimizer.device import DeviceStates
+from poptorch._optimizer.device_states import DeviceStates
 from tests.helpers import quiet_options
 from tests.optim.common import KINDS, Net, batch, written
 
@@ -371,7 +371,7 @@ def test_a_file_holds_the_state_once(package, tmp_path):
 def test_destroy_frees_the_program():
     pair = Pair("torch", "adam")
     pair.train()
-    device = weakref.ref(pair.optimizer.state._running)
+    device = weakref.ref(pair.optimizer.state.running)
     pair.model.destroy()
     gc.collect()
     assert device() is None

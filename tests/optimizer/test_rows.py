@@ -8,7 +8,7 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._optimizer import rows
-from poptorch._optimizer.device_settings import groups_of
+from poptorch._optimizer.settings import groups_of
 from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
 from tests.helpers import quiet_options
 from tests.optim.common import Net, batch
@@ -35,12 +35,16 @@ class HeavyBall(torch.optim.Optimizer):
                 p.sub_(self.state[p]["speed"] * group["rate"])
 
 
+def heavy_ball(x):
+    speed = x.friction * x.speed + x.grad
+    return {"param": x.param - x.rate * speed, "speed": speed}
+
+
 SPEC = OptimizerSpec(
-    cls=HeavyBall, op="sgd_update",
-    hyper=(Hyper("lr", "rate"), Hyper("momentum", "friction"), Hyper("dampening", None, 0.0),
-           Hyper("weight_decay", None, 0.0)),
-    flags=("maximize",), states=(StateTensor("speed", "Speed", operand="momentum_buffer"),),
-    settings=(Setting("rate", ("lr",)), Setting("loss", ("momentum",), is_complement=True)),
+    cls=HeavyBall, formula=heavy_ball,
+    hyper=(Hyper("rate", "rate"), Hyper("friction", "friction")),
+    flags=("maximize",), states=(StateTensor("speed", "Speed"),),
+    settings=(Setting("rate", ("rate",)), Setting("loss", ("friction",), is_complement=True)),
     counts=False, doc="A heavy ball.")
 
 
@@ -109,7 +113,7 @@ every = pytest.mark.parametrize("spec", rows.ROWS.values(), ids=lambda spec: spe
 def test_rows_fit_their_ops(spec):
     row = next(row for row in _C.op_table() if row["name"] == spec.op)
     operands = [name.rstrip("?*") for name in row["operands"]]
-    states = [state.operand or state.key for state in spec.states]
+    states = [state.key for state in spec.states]
     assert operands == ["param", "grad", *states, "step", "hyper", "grad_scale", "skip"]
     assert [name.rstrip("?*") for name in row["results"]] == ["param", *states]
     assert {name for name, *_ in row["attrs"]} == set(spec.flags)

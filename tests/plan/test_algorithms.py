@@ -61,7 +61,7 @@ def test_reports_and_profiles(monkeypatch):
     assert names["backward"]["convolution_backward [dw=onednn]"] == 1  # of mixed layouts
     assert names["forward"]["convolution [winograd]"] == 1
     assert names["forward"]["relu"] == model.op_report()["forward"]["relu"] == 1
-    executable = model._compiled_model("test").executable
+    executable = model._executable
     executable.set_profiling(True)
     model(torch.randn(2, 16, 9, 9))
     rows = {(row["op"], row["algorithm"]) for row in executable.profile()}

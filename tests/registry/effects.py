@@ -30,6 +30,8 @@ EFFECTS = {
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
+    "recompilation":
+        "tests/api/test_options.py::test_setter_sets_and_can_be_chained[recompilation]",
     "showCompilationProgressBar": _REPORTS + "test_progress_bar_and_model_name",
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",

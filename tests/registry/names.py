@@ -7,6 +7,7 @@ A name of an enumeration stands for its members: nothing tells one from another 
 _API = "tests/api/"
 _PROGRAMS = "tests/existing_programs/"
 _DATA = "tests/data/"
+_PUBLIC_OPS = "tests/public_ops/"
 _STRATEGIES = "tests/api/test_strategies.py::"
 _PLACES = "tests/capture/graph/test_source_location.py::"
 
@@ -19,8 +20,8 @@ HELPERS = {
     "isCompilingWithDispatcher":
         _PROGRAMS + "test_private_modules.py::test_names_for_the_log_and_the_version",
     "isRunningOnIpu": _API + "test_executor.py::test_is_running_on_ipu",
-    "setLogLevel": _API + "test_logging.py::test_levels",
-    "logger": _API + "test_logging.py::test_logger_is_a_standard_one",
+    "setLogLevel": "tests/base/test_logging.py::test_levels",
+    "logger": "tests/base/test_logging.py::test_logger_is_a_standard_one",
     "Error": _API + "test_errors.py::test_classes_and_attributes",
     "RecoverableError": _API + "test_errors.py::test_recovery_action",
     "UnrecoverableError": _API + "test_errors.py::test_classes_and_attributes",
@@ -198,25 +199,26 @@ TRAINING = {
        for method in ("", ".isConstant", ".markAsConstant", ".markAsVariable")},
 }
 
-_PRODUCTS = _API + "test_products.py::"
+_PRODUCTS = "tests/public_ops/test_serialized_matmul.py::"
 COMPUTING = {
     "serializedMatMul": _PRODUCTS + "test_values_and_gradients_are_those_of_one_product",
     **{name: _PRODUCTS + "test_serialized_linear"
        for name in ("SerializedLinear", "SerializedLinear.forward")},
-    **{f"set_overlap_for_{end}": _API + "test_overlap.py::test_streams_have_the_mode"
+    **{f"set_overlap_for_{end}": _PUBLIC_OPS + "test_stream_overlap.py::test_streams_have_the_mode"
        for end in ("input", "output")},
-    "MultiConv": _API + "test_multi_conv.py::test_results_and_gradients_are_those_without",
-    **{f"MultiConv.{name}": _API + "test_multi_conv.py::test_settings_are_in_the_ir" for name in (
+    "MultiConv": _PUBLIC_OPS + "test_multi_conv.py::test_results_and_gradients_are_those_without",
+    **{f"MultiConv.{name}": _PUBLIC_OPS + "test_multi_conv.py::test_settings_are_in_the_ir"
+       for name in (
         "availableMemoryProportions", "cycleBackOff", "enableConvDithering", "partialsTypes",
         "perConvReservedTiles", "planType")},
     "recomputationCheckpoint":
         _API + "test_checkpoints.py::test_the_same_bits_in_less_memory",
-    "nop": _API + "test_marks.py::test_a_nop_stays_in_the_program",
+    "nop": _PUBLIC_OPS + "test_tensor_hints.py::test_a_nop_stays_in_the_program",
     "set_available_memory":
-        _API + "test_marks.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
+        _PUBLIC_OPS
+        + "test_tensor_hints.py::test_the_limit_is_on_the_operation_that_gave_the_tensor",
 }
 
-_PUBLIC_OPS = "tests/public_ops/"
 OWN = {
     "CPU": _PUBLIC_OPS + "test_host.py::test_training_as_eager",
     "CPU.__call__": _PUBLIC_OPS + "test_host.py::test_training_as_eager",

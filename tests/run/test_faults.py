@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 import poptorch
-from poptorch import _C
+from poptorch import _C, executor
 from poptorch._capture import capturing
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
-from poptorch._optimizer.device import DeviceStates
+from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.link import OptimizerLink
-from poptorch._runtime import build, call, device_memory, hooks, settings
+from poptorch._runtime import call, device_memory, hooks, settings
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
 from poptorch._runtime.compiled import CompiledModel
@@ -22,21 +22,20 @@ from poptorch._runtime.guard import ModuleGuard
 from poptorch._weights import link, values
 from poptorch._weights.link import WeightLink
 from poptorch._weights.store import WeightStore
-from poptorch.executor import PoplarExecutor
 from tests.helpers import Cases, quiet_options
 
 # What is called, in this order; a step that is never reached fails the test.
 STEPS = [
-    (hooks, "before_compile"), (WeightLink, "bring"),
-    (Device, "compiling"), (PoplarExecutor, "_step_spec"), (build, "Arguments"),
-    (Arguments, "micro_batch"), (build, "capture"), (capturing.Losses, "final"),
+    (hooks, "before_compile"), (WeightLink, "pull_to_host"),
+    (Device, "compiling"), (settings, "step_spec"), (executor, "Arguments"),
+    (Arguments, "micro_batch"), (executor, "capture"), (capturing.Losses, "final"),
     (capturing, "functionalize"), (capturing._Capture, "_assemble"),
-    (settings, "check_buffers"), (build, "translate"), (_C, "compile"), (build, "Interface"),
+    (settings, "check_buffers"), (executor, "translate"), (_C, "compile"), (executor, "Interface"),
     (Device, "take"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
-    (WeightLink, "compiled"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
+    (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),
     (Arguments, "match"), (ModuleGuard, "check"),
-    (WeightLink, "before_run"), (OptimizerLink, "refresh"), (DeviceStates, "write"),
+    (WeightLink, "before_run"), (OptimizerLink, "before_run"), (DeviceStates, "write"),
     (Call, "run"), (_C.Executable, "run"), (call, "write_back"),
     (WeightLink, "note_run"),
 ]
@@ -45,11 +44,11 @@ STEPS = [
 # Likewise, of letting go of the device and of the call that takes it again.
 DEVICE_STEPS = [
     (WeightLink, "to_host"), (WeightStore, "fetch"), (WeightLink, "forget"),
-    (WeightStore, "leave"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
+    (WeightStore, "detach"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
     (_C.Executable, "release"), (Device, "release"),
-    (Attachment, "_attach_once"), (ModuleGuard, "check"), (Device, "take"),
+    (Attachment, "_attach"), (ModuleGuard, "check"), (Device, "take"),
     (device_memory, "restore"), (_C.Executable, "has_state"), (_C.Executable, "restore"),
-    (WeightLink, "compiled"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
+    (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"),
 ]
 

@@ -13,7 +13,8 @@ import torch
 
 import poptorch
 from poptorch._base import interrupts
-from poptorch._runtime.in_flight import InFlight
+from poptorch._device.device import Device
+from poptorch._runtime.lifecycle import Lifecycle
 from tests.helpers import Cases, quiet_options
 
 
@@ -332,11 +333,11 @@ def test_nothing_is_lost_where_another_thread_destroys():
 
 
 def test_many_threads_that_end_programs_leave_calls_free():
-    calls = InFlight()
+    calls = Lifecycle(Device(quiet_options()))
 
     def end():
         for _ in range(500):
-            with calls.end("destroy"):
+            with calls.without_calls("destroy"):
                 pass
 
     interval = sys.getswitchinterval()
@@ -349,7 +350,7 @@ def test_many_threads_that_end_programs_leave_calls_free():
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    calls.leave(calls.begin())
+    calls.end_call(calls.begin_call())
 
 
 def test_handlers_of_all_signals_run_during_a_run():
@@ -377,7 +378,7 @@ def test_who_waits_for_a_run_lets_other_threads_go_on():
     model = poptorch.inferenceModel(Long(), quiet_options(deviceIterations=10))
     x = torch.rand(10 * 320, 320)
     model(x)
-    executable = model._compiled_model("test").executable
+    executable = model._executable
     with Cases() as cases:
         for name, question in QUESTIONS.items():
             with cases.case(name):

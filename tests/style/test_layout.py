@@ -187,6 +187,16 @@ def test_only_the_edges_know_torch_and_python():
     _report(problems)
 
 
+def test_families_of_kernels_do_not_know_aten():
+    problems = []
+    for path in CPP:
+        name = _name(path)
+        is_family = name.startswith("csrc/kernels/") and "/aten/" not in name
+        if is_family and '#include "kernels/aten/' in path.read_text():
+            problems.append(f"{name}: kernels/aten adds its rows and kernels to tables, not this")
+    _report(problems)
+
+
 def _undocumented(tree, prefix=""):
     """Public functions, classes and methods without a docstring."""
     for node in tree.body:

@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from poptorch._capture import capture
-from poptorch._optimizer.factor import GradientFactor
+from poptorch._optimizer.gradient_factor import GradientFactor
 from poptorch._translate import StepSpec, translate
 from tests.helpers import check_golden
 

@@ -29,13 +29,13 @@ class World:
             assert self.host == self.agreed
         if source is not Source.OWN:
             self.device[program] = self.agreed
-            self.state.took(program)
+            self.state.mark_current(program)
         assert self.device[program] == self.agreed
 
     def train(self, program):
         self.run(program)
         self.agreed = self.device[program] = next(self.values)
-        self.state.ran(program)
+        self.state.mark_written(program)
 
     def read(self, _=None):
         if self.state.newest is not None:
@@ -61,8 +61,8 @@ class World:
             self.fetch(program)
         for heir in self.state.heirs(program):
             self.device[heir] = self.agreed
-            self.state.took(heir)
-        self.state.left(program)
+            self.state.mark_current(heir)
+        self.state.detach(program)
         self.device.pop(program, None)
 
     def check(self):

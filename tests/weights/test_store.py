@@ -170,7 +170,7 @@ def test_a_forgotten_model_frees_its_device():
     net = nn.Linear(4, 3)
     trained = training(WithLoss(net))
     trained(X, T)
-    executable = weakref.ref(trained._weights._copies.program)
+    executable = weakref.ref(trained._weights._programs[trained._programs.current])
     del trained, net
     gc.collect()
     assert executable() is None

@@ -27,9 +27,9 @@ const T* get(const Attr& attr) {
 }
 
 [[noreturn]] void refuse(const ir::Op& op, const c10::Argument& argument, const Attr& attr) {
-  throw_user_error(concat("[", op.attrs.get_string("overload"), "] argument ", argument.name(),
-                          " is of type ", argument.real_type()->str(), ", given ", attr.text(),
-                          ". Write it as csrc/kernels/aten/opaque.h says."));
+  throw_user_error(concat("[", op.attrs.get_string(ir::attr::overload), "] argument ",
+                          argument.name(), " is of type ", argument.real_type()->str(), ", given ",
+                          attr.text(), ". Write it as csrc/kernels/aten/opaque.h says."));
 }
 
 TypePtr without_optional(TypePtr type) {
@@ -146,11 +146,11 @@ bool is_tensor(const TypePtr& type) { return type->kind() == TypeKind::TensorTyp
 }  // namespace
 
 Arguments::Arguments(const ir::Op& op, const c10::FunctionSchema& schema)
-    : salt_(op.attrs.maybe_int("salt").value_or(0)) {
-  const Attr* args = op.attrs.find("args");
+    : salt_(op.attrs.maybe_int(ir::attr::salt).value_or(0)) {
+  const Attr* args = op.attrs.find(ir::attr::args);
   const AttrList* given = args == nullptr ? nullptr : get<AttrList>(*args);
   INTERNAL_CHECK(given != nullptr, "an aten op without a list `args`");
-  const std::string& name = op.attrs.get_string("overload");
+  const std::string& name = op.attrs.get_string(ir::attr::overload);
   USER_CHECK(given->size() <= schema.arguments().size(), "[", name, "] takes ",
              schema.arguments().size(), " arguments, given ", given->size(), ". The schema is ",
              schema, ".");
@@ -176,7 +176,7 @@ int Arguments::operand_index(const Source& source, const Attr& attr, const std::
     if (c < '0' || c > '9') refuse(source.op, source.argument, attr);
     index = index * 10 + static_cast<size_t>(c - '0');
   }
-  USER_CHECK(index < source.op.operands.size(), "[", source.op.attrs.get_string("overload"),
+  USER_CHECK(index < source.op.operands.size(), "[", source.op.attrs.get_string(ir::attr::overload),
              "] argument ", source.argument.name(), " is ", *word, ", the op has ",
              source.op.operands.size(), " operands. Count them from 0.");
   return source.op.operand(index) == nullptr ? -1 : static_cast<int>(index);

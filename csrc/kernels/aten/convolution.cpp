@@ -1,24 +1,21 @@
-// The ops `convolution` and `convolution_backward`, by algorithms of conv/algorithms.h; those of
-// PyTorch, which calls oneDNN.
+// Rows of conv/algorithms.h: convolutions by PyTorch, which calls oneDNN for most of them.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
 #include <algorithm>
 #include <array>
 
-#include "ir/copy.h"
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
 #include "kernels/conv/algorithms.h"
-#include "kernels/float16.h"
 #include "ops/layout.h"
-#include "support/error.h"
-#include "support/mutant.h"
+#include "support/bf16_unit.h"
 
 namespace poptorch::kernels {
 namespace {
 
 using Direction = ConvProblem::Direction;
+using P = const ConvProblem&;
 using aten::Tensors;
 
 struct Geometry : ConvolutionGeometry {
@@ -27,8 +24,8 @@ struct Geometry : ConvolutionGeometry {
 
   explicit Geometry(const ir::Attrs& attrs)
       : ConvolutionGeometry(attrs),
-        output_padding(attrs.get_ints("output_padding")),
-        transposed(attrs.get_bool("transposed")) {}
+        output_padding(attrs.get_ints(ir::attr::output_padding)),
+        transposed(attrs.get_bool(ir::attr::transposed)) {}
 };
 
 // One image that lies channels-last lets PyTorch copy all others into that order. Of volumes it is
@@ -50,15 +47,6 @@ Prepared forward_by_aten(const Call& call, aten::Memory memory) {
   };
   return aten::prepare_call(call, "convolution", run, {{0}, {0}}, memory);
 }
-
-Prepared convolution(const Call& call) {
-  if (ops::is_channels_last(call.op)) {
-    const ops::ChannelsFirst first(call.op);
-    return convolution({first.op(), call.threads});
-  }
-  return prepare_conv(ConvProblem::forward(call));
-}
-KERNEL("convolution", convolution, false, convolution)
 
 // torch 2.13 writes past the end of the weight gradient of such a convolution when it lies
 // channels-last.
@@ -89,7 +77,7 @@ at::Tensor as_if_last(const at::Tensor& x) {
 
 Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::planned) {
   const Geometry geometry(call.attrs());
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  const std::vector<bool> wanted = call.attrs().get_bools(ir::attr::output_mask);
   const std::array<bool, 3> mask = {wanted[0], wanted[1], false};
   const bool row_major = is_unsafe_channels_last(call.in(2), geometry);
   const bool is_last = !row_major && is_gradient_last(call, mask);
@@ -113,145 +101,6 @@ Prepared through_aten(const Call& call, aten::Memory memory = aten::Memory::plan
   return aten::prepare_call(call, "convolution_backward", run, batch, memory);
 }
 
-// The call for some of the gradients; the other results are empty.
-struct SomeGradients {
-  ir::Op op;
-
-  SomeGradients(const Call& call, const std::array<bool, 3>& mask) : op(ir::copy_apart(call.op)) {
-    op.attrs.set("output_mask", ir::AttrList{mask[0], mask[1], mask[2]});
-    for (size_t i = 0; i < 3; ++i) {
-      if (!mask[i]) op.result(i)->type = {call.in(1).dtype, {0}, {}};
-    }
-  }
-};
-
-// The kernel of `sum`, over all dimensions of dy but that of the channels.
-Prepared bias_gradient(const Call& call) {
-  ir::Value dy = *call.op.operand(0);
-  if (MUTANT(bias_gradient_is_row_major)) dy.type = {dy.type.dtype, dy.type.sizes, {}};
-  ir::Dims dims{0};
-  for (int64_t dim = 2; dim < dy.type.rank(); ++dim) dims.push_back(dim);
-  ir::Op sum;
-  sum.name = ir::op::sum;
-  sum.place = call.op.place;
-  sum.operands = {&dy};
-  sum.attrs.set("dim", dims);
-  sum.results.push_back(std::make_unique<ir::Value>(*call.op.result(2)));
-  const Prepared prepared = ops::prepare({sum, call.threads});
-  const auto run = [run = prepared.run](const Args& args) {
-    run({args.inputs, args.outputs + 2, args.scratch, args.threads});
-  };
-  return {run, prepared.scratch_bytes};
-}
-
-Prepared one_after_the_other(std::vector<Prepared> parts) {
-  if (parts.size() == 1) return std::move(parts[0]);
-  size_t scratch_bytes = 0;
-  std::string algorithm;
-  for (const Prepared& part : parts) {
-    scratch_bytes = std::max(scratch_bytes, part.scratch_bytes);
-    if (!algorithm.empty() && !part.algorithm.empty()) algorithm += " ";
-    algorithm += part.algorithm;
-  }
-  const auto run = [parts = std::move(parts)](const Args& args) {
-    for (const Prepared& part : parts) part.run(args);
-  };
-  return {run, scratch_bytes, algorithm};
-}
-
-// One of the gradients that a call computes.
-struct Part {
-  SomeGradients one;
-  Call call;
-  ConvProblem problem;
-  const ConvAlgorithm* row;
-
-  Part(const Call& whole, Direction direction, bool is_upcast)
-      : one(whole, {direction == Direction::data_gradient, direction == Direction::weight_gradient,
-                    false}),
-        call{one.op, whole.threads},
-        problem(ConvProblem::gradient(call, direction, is_upcast)),
-        row(&conv_algorithms().choose(problem)) {}
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-
-  Prepared prepare() const {
-    Prepared prepared = row->make(problem);
-    if (row->make == upcast_convolution) return prepared;  // which has named it
-    prepared.algorithm = name(prepared.algorithm.empty() ? row->name : prepared.algorithm);
-    return prepared;
-  }
-
-  std::string name(std::string_view algorithm) const {
-    return concat(problem.is(Direction::data_gradient) ? "dx=" : "dw=", algorithm);
-  }
-};
-
-// What computes the other gradients, and that of the bias. oneDNN, with the weights' gradient, adds
-// pixel after pixel for it: after 250,000 of them it is 1e-3 off.
-Prepared with_bias_gradient(const Call& call, std::vector<Prepared> prepared) {
-  if (call.attrs().get_bools("output_mask")[2]) prepared.push_back(bias_gradient(call));
-  return one_after_the_other(std::move(prepared));
-}
-
-Prepared each_alone(const Call& call, const std::vector<std::unique_ptr<Part>>& parts) {
-  std::vector<Prepared> prepared;
-  for (const auto& part : parts) prepared.push_back(part->prepare());
-  return with_bias_gradient(call, std::move(prepared));
-}
-
-Prepared upcast_convolution_backward(const Call& call);
-
-Prepared upcast(const Call& call, ops::Prepare inner) {
-  Prepared prepared = prepare_upcast(call, inner);
-  prepared.algorithm = "upcast " + prepared.algorithm;
-  return prepared;
-}
-
-// All in one call of PyTorch's, or each gradient by an algorithm of its own.
-Prepared gradients(const Call& call, bool is_upcast) {
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
-  std::vector<std::unique_ptr<Part>> parts;
-  if (wanted[1]) {
-    parts.push_back(std::make_unique<Part>(call, Direction::weight_gradient, is_upcast));
-  }
-  if (wanted[0]) {
-    parts.push_back(std::make_unique<Part>(call, Direction::data_gradient, is_upcast));
-  }
-  if (parts.empty()) return each_alone(call, parts);
-  const auto& table = conv_algorithms();
-  double cost = 0;
-  bool is_forced = false, are_upcast = true;
-  for (const auto& part : parts) {
-    cost += part->row->cost(part->problem);
-    is_forced = is_forced || table.is_forced(*part->row);
-    are_upcast = are_upcast && part->row->make == upcast_convolution;
-  }
-  if (are_upcast) return upcast(call, upcast_convolution_backward);
-  const SomeGradients without_bias(call, {wanted[0], wanted[1], false});
-  const Call joined{without_bias.op, call.threads};
-  const ConvProblem all = ConvProblem::gradient(joined, Direction::gradients, is_upcast);
-  const ConvAlgorithm* joint = table.find(all);
-  const bool is_joint = joint != nullptr && (table.is_forced(*joint) ||
-                                             (!is_forced && joint->cost(all) <= cost));
-  if (!is_joint) return each_alone(call, parts);
-  Prepared prepared = joint->make(all);
-  const bool is_one = parts.size() == 1 && parts[0]->row->make == onednn_convolution;
-  prepared.algorithm = is_one ? parts[0]->name(parts[0]->row->name) : std::string(joint->name);
-  return with_bias_gradient(call, {std::move(prepared)});
-}
-
-Prepared upcast_convolution_backward(const Call& call) { return gradients(call, true); }
-
-Prepared convolution_backward(const Call& call) {
-  if (ops::is_channels_last(call.op)) {
-    const ops::ChannelsFirst first(call.op);
-    return convolution_backward({first.op(), call.threads});
-  }
-  return gradients(call, false);
-}
-KERNEL("convolution_backward", convolution_backward, false, convolution_backward)
-
 // An operand, by its number, and its dimension of channels.
 struct Factor {
   ir::Type type;
@@ -274,19 +123,18 @@ std::optional<Factor> factor_of_padding(const ConvProblem& p) {
   return Factor{p.w, is_forward ? 1U : 2U, 0};
 }
 
-Prepared by_onednn(const ConvProblem& p, aten::Memory memory) {
+Prepared by_onednn(P p, aten::Memory memory) {
   if (p.is(Direction::forward)) return forward_by_aten(*p.call, memory);
   return through_aten(*p.call, memory);
 }
 
-}  // namespace
-
-Prepared onednn_convolution(const ConvProblem& p) {
+Prepared onednn_convolution(P p) {
   if (p.weights != ConvProblem::Weights::plain) return packed_by_onednn(*p.call);
   return by_onednn(p, aten::Memory::planned);
 }
 
-Prepared no_products_convolution(const ConvProblem& p) {
+// The bias, or zeros; NaN where what padding is multiplied by is not finite.
+Prepared no_products_convolution(P p) {
   if (p.weights != ConvProblem::Weights::plain) return packed_without_products(*p.call);
   const bool is_weight = p.is(Direction::weight_gradient);
   std::optional<ir::Type> bias;
@@ -303,11 +151,14 @@ Prepared no_products_convolution(const ConvProblem& p) {
   return {run};
 }
 
-Prepared onednn_unplanned(const ConvProblem& p) { return by_onednn(p, aten::Memory::torchs); }
+RestOfOutputs rest_by_onednn(P p) {
+  if (p.weights != ConvProblem::Weights::plain) return packed_rest(*p.call);
+  return [all = by_onednn(p, aten::Memory::torchs).run](const Args& args, int64_t) { all(args); };
+}
 
 // oneDNN sums bfloat16 in f32 and rounds once, where the CPU has a unit for it. It cuts the sums of
 // a gradient of weights by the number of threads: it gets one, so that bits do not depend on it.
-Prepared onednn_bf16(const ConvProblem& p) {
+Prepared onednn_bf16(P p) {
   if (!p.is(Direction::weight_gradient)) return by_onednn(p, aten::Memory::planned);
   Prepared prepared = through_aten({p.call->op, 1});
   const auto run = [run = std::move(prepared.run)](const Args& args) {
@@ -316,8 +167,70 @@ Prepared onednn_bf16(const ConvProblem& p) {
   return {run, prepared.scratch_bytes};
 }
 
-Prepared upcast_convolution(const ConvProblem& p) {
-  return upcast(*p.call, p.is(Direction::forward) ? convolution : upcast_convolution_backward);
+// oneDNN ends the process where windows spread wider than the image see padding alone.
+bool no_products_applies(P p) { return !p.is(Direction::gradients) && p.sees_padding_alone(); }
+double no_products_cost(P) { return 0; }
+
+bool onednn_takes(P p) { return !ir::is_half(p.x.dtype) && !p.sees_padding_alone(); }
+
+bool onednn_applies(P p) { return !p.is(Direction::gradients) && onednn_takes(p); }
+
+// Of a gradient of weights oneDNN cuts the sums by the number of threads. For 16 bits that is
+// avoided, even for a slower one whose bits do not depend on it.
+double weight_cost(P p) { return (p.is_upcast ? 4 : 1) + copy_cost(p); }
+
+// The costs of others are times beside this one's.
+double onednn_cost(P p) {
+  return p.is(Direction::weight_gradient) ? weight_cost(p) : 1 + copy_cost(p);
 }
 
+bool joint_applies(P p) { return p.is(Direction::gradients) && onednn_takes(p); }
+// Winograd's for the input and oneDNN's for the weights together take 1.05 times as long.
+double joint_cost(P p) {
+  if (!p.wants_data) return weight_cost(p);
+  return p.wants_weight ? 0.62 + weight_cost(p) : 1;
+}
+
+// Not where oneDNN's results are wrong: of spread kernels, for which it reads past the image, where
+// zeros need not be; of images that a kernel does not fit into without padding; of volumes.
+bool bf16_unit_applies(P p) {
+  const ir::Type& image = p.image();
+  if (p.is(Direction::gradients) || image.dtype != ir::DType::bf16 || !computes_bf16() ||
+      image.rank() > 4 || !is_all(p.dilation, 1)) {
+    return false;
+  }
+  for (int64_t dim = 2; dim < image.rank(); ++dim) {
+    if (image.sizes[dim] < p.w.sizes[dim]) return false;
+  }
+  return true;
+}
+
+// Gradients of weights get one thread. Of channels by themselves oneDNN takes 0.2 to 0.9 of the
+// time of the loops for f32 and their copies, but where images lie in rows, gradients of images
+// have strides or those of weights large kernels: there it takes up to 16 times as long.
+double bf16_unit_cost(P p) {
+  const bool is_dw = p.is(Direction::weight_gradient);
+  const bool is_depthwise = p.groups > 1 && p.groups == p.x.sizes[1];
+  const bool is_slow = is_dw ? p.taps() > 9 : p.is(Direction::data_gradient) && p.is_strided();
+  const bool is_last = ops::lies_channels_last(p.x) && ops::lies_channels_last(p.y);
+  if (is_depthwise && (is_slow || !is_last)) return 3;
+  // few_channels takes 0.2 to 0.55 of the time, with the copies.
+  if (p.groups == 1 && p.w.sizes[1] == 1 && !p.is(Direction::data_gradient)) return 1.2;
+  return is_dw ? 0.6 : 0.3;
+}
+
+const bool is_registered = [] {
+  conv_algorithms().add({
+      {"no_products", "windows that see padding alone: the bias, or zeros", no_products_applies,
+       no_products_cost, {no_products_convolution, WeightForm::by_tap}},
+      {"bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
+       bf16_unit_cost, {onednn_bf16}},
+      {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
+       onednn_cost, {onednn_convolution, WeightForm::onednn, rest_by_onednn}},
+      {"onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
+       {onednn_convolution, WeightForm::onednn}}});
+  return true;
+}();
+
+}  // namespace
 }  // namespace poptorch::kernels

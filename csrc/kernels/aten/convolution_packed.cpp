@@ -11,8 +11,6 @@
 
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
-#include "kernels/conv/algorithms.h"
-#include "kernels/conv/bf16x3.h"
 #include "kernels/simd/elementwise.h"
 #include "ops/layout.h"
 #include "support/error.h"
@@ -108,7 +106,7 @@ bool has_one_channel(const ir::Dims& input_size) { return input_size[1] == 1; }
 
 Prepared pack_for_onednn(const Call& call) {
   const ir::Type type = call.in(0);
-  const ir::Dims input_size = call.attrs().get_ints("input_size");
+  const ir::Dims input_size = call.attrs().get_ints(ir::attr::input_size);
   const Form form =
       form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
   const auto room = static_cast<size_t>(call.out().bytes());
@@ -125,19 +123,17 @@ Prepared pack_for_onednn(const Call& call) {
   };
   return {run};
 }
+
 Prepared pack_as(const Call& call, WeightForm form) {
-  switch (form) {
-    case WeightForm::as_they_lie: return pack_permuted(call, {0, 1, 2, 3});
-    case WeightForm::by_tap: return pack_permuted(call, {2, 3, 1, 0});
-    case WeightForm::onednn: break;
-  }
-  return pack_for_onednn(call);
+  if (form == WeightForm::as_they_lie) return pack_permuted(call, {0, 1, 2, 3});
+  const bool by_tap =
+      form == WeightForm::by_tap || has_one_channel(call.attrs().get_ints(ir::attr::input_size));
+  return by_tap ? pack_permuted(call, {2, 3, 1, 0}) : pack_for_onednn(call);
 }
 
 Prepared pack_convolution(const Call& call) {
-  const ConvProblem problem = ConvProblem::packing(call);
-  const ConvAlgorithm& chosen = conv_algorithms().choose(problem);
-  Prepared prepared = pack_as(call, weight_form(chosen, problem));
+  const ConvAlgorithm& chosen = conv_algorithms().choose(ConvProblem::packing(call));
+  Prepared prepared = pack_as(call, chosen.make.form);
   prepared.algorithm = chosen.name;
   return prepared;
 }
@@ -151,7 +147,7 @@ at::Tensor weight_tensor(const Form& form, void* memory) {
 }
 
 const char* activation_name(const Call& call) {
-  const std::string& name = call.attrs().get_string("activation");
+  const std::string& name = call.attrs().get_string(ir::attr::activation);
   for (const auto& [ours, theirs] : {std::pair{"none", "none"}, std::pair{"relu", "relu"},
                                      std::pair{"silu", "swish"},
                                      std::pair{"hardswish", "hardswish"}}) {
@@ -177,7 +173,7 @@ Prepared with_activation(const Call& call, Prepared convolution, const std::stri
 
 // The products of our own end with relu themselves.
 Prepared with_other_than_relu(const Call& call, Prepared convolution) {
-  const std::string& activation = call.attrs().get_string("activation");
+  const std::string& activation = call.attrs().get_string(ir::attr::activation);
   if (activation == "none" || activation == "relu") return convolution;
   return with_activation(call, std::move(convolution), activation);
 }
@@ -193,10 +189,10 @@ at::Tensor channels_first(const at::Tensor& image) {
 }
 
 // The outputs from one on, by ATen, with weights as they are or in the form that is packed for
-// packed_bf16x3_convolution.
+// bf16x3_convolution.
 RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
-  const bool relu = call.attrs().get_string("activation") == "relu";
-  const ir::Dims w = call.attrs().get_ints("weight_size");
+  const bool relu = call.attrs().get_string(ir::attr::activation) == "relu";
+  const ir::Dims w = call.attrs().get_ints(ir::attr::weight_size);
   // Of [outputs, inputs, height, width].
   ir::Type weight_type{call.in(1).dtype, w, {1, w[0], w[3] * w[1] * w[0], w[1] * w[0]}};
   if (is_unpacked(call)) weight_type = call.in(1);
@@ -230,7 +226,7 @@ RestOfOutputs rest_of_outputs(const Call& call, bool has_products = true) {
 Prepared by_form_of_onednn(const Call& call, const std::string& wanted) {
   const bool own_relu = wanted == "relu";  // oneDNN's makes 0 of a NaN
   const std::string activation = own_relu ? "none" : wanted;
-  const Form form = form_of(call.attrs(), call.attrs().get_ints("weight_size"),
+  const Form form = form_of(call.attrs(), call.attrs().get_ints(ir::attr::weight_size),
                             ops::channels_first(call.in(0)).sizes, call.in(1).numel(),
                             call.threads);
   const bool has_residual = call.has_in(3);
@@ -267,7 +263,7 @@ bool is_left_as_it_is(const Call& call) {
 
 // Weights that stay in the module: not where oneDNN needs a layout of its own.
 bool takes_unpacked(const Call& call) {
-  return conv_algorithms().choose(ConvProblem::packed(call)).make != onednn_convolution;
+  return conv_algorithms().choose(ConvProblem::packed(call)).make.form != WeightForm::onednn;
 }
 
 Prepared packed_convolution(const Call& call) {
@@ -281,14 +277,12 @@ KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
 
 }  // namespace
 
-Prepared packed_by_parts(const Call& call) {
-  return packed_bf16x3_convolution(call, rest_of_outputs(call));
-}
-
 Prepared packed_by_onednn(const Call& call) {
   if (!is_left_as_it_is(call)) return by_form_of_onednn(call, activation_name(call));
   return {[all = rest_of_outputs(call)](const Args& args) { all(args, 0); }};
 }
+
+RestOfOutputs packed_rest(const Call& call) { return rest_of_outputs(call); }
 
 Prepared packed_without_products(const Call& call) {
   return {[all = rest_of_outputs(call, false)](const Args& args) { all(args, 0); }};

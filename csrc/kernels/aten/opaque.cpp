@@ -34,7 +34,7 @@ bool is_written(const c10::Argument& argument) {
 }
 
 void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
-  const std::string& name = op.attrs.get_string("overload");
+  const std::string& name = op.attrs.get_string(ir::attr::overload);
   const c10::FunctionSchema& schema = handle.schema();
   USER_CHECK(schema.name() != "aten::from_file", "[", name, "] reads and writes files, a program "
              "only computes. Read the tensor before and pass it as an argument.");
@@ -44,7 +44,7 @@ void check_schema(const c10::OperatorHandle& handle, const ir::Op& op) {
     USER_CHECK(!is_written(argument) || ops::is_foreign(op), "[", name,
                "] writes to its argument ", argument.name(), ", the program is functional. Use the "
                "operator that returns a new tensor.");
-    const auto* args = std::get_if<ir::AttrList>(&op.attrs.find("args")->value);
+    const auto* args = std::get_if<ir::AttrList>(&op.attrs.find(ir::attr::args)->value);
     const bool given = args != nullptr && i < args->size() && !(*args)[i].is_none();
     has_generator |= given && argument.real_type()->str().starts_with("Generator");
   }
@@ -64,8 +64,8 @@ struct Given {
 
 Given given_of(const ops::Call& call) {
   Given given;
-  const ir::Dims int32 = ops::ints_of(call.attrs(), "int32");
-  const ir::Dims all = ops::ints_of(call.attrs(), "strides");
+  const ir::Dims int32 = ops::ints_of(call.attrs(), ir::attr::int32);
+  const ir::Dims all = ops::ints_of(call.attrs(), ir::attr::strides);
   size_t at = 0;
   for (size_t i = 0; i < call.in_count(); ++i) {
     given.is_int32.push_back(std::ranges::find(int32, static_cast<int64_t>(i)) != int32.end());
@@ -114,12 +114,12 @@ Tensors arguments_of(const Tensors& inputs, const Given& given, bool own) {
 // The operands that the operator writes to, in the order of its arguments.
 std::vector<size_t> written_operands(const ir::Op& op, const c10::FunctionSchema& schema) {
   std::vector<size_t> found;
-  const auto& args = std::get<ir::AttrList>(op.attrs.find("args")->value);
+  const auto& args = std::get<ir::AttrList>(op.attrs.find(ir::attr::args)->value);
   for (size_t i = 0; i < std::min(args.size(), schema.arguments().size()); ++i) {
     if (!is_written(schema.arguments()[i])) continue;
     const auto* text = std::get_if<std::string>(&args[i].value);
     USER_CHECK(text != nullptr && text->starts_with('%') && !text->starts_with("%%"), "[",
-               op.attrs.get_string("overload"), "] writes to its argument ",
+               op.attrs.get_string(ir::attr::overload), "] writes to its argument ",
                schema.arguments()[i].name(), ", which is ", args[i].text(),
                ". Give it one tensor there.");
     found.push_back(std::stoul(text->substr(1)));
@@ -136,7 +136,7 @@ void append(const c10::IValue& value, Tensors& results) {
 }
 
 ops::Prepared opaque(const ops::Call& call) {
-  const std::string& name = call.attrs().get_string("overload");
+  const std::string& name = call.attrs().get_string(ir::attr::overload);
   const c10::OperatorHandle handle = find_operator(name);
   check_schema(handle, call.op);
   const auto arguments = std::make_shared<const Arguments>(call.op, handle.schema());
@@ -157,8 +157,8 @@ ops::Prepared opaque(const ops::Call& call) {
 
 // A function of the host, called through the operator that `overload` names.
 ops::Prepared host_call(const ops::Call& call) {
-  const std::string& name = call.attrs().get_string("overload");
-  const int64_t site = call.attrs().get_int("site");
+  const std::string& name = call.attrs().get_string(ir::attr::overload);
+  const int64_t site = call.attrs().get_int(ir::attr::site);
   const auto run = [handle = find_operator(name), site](const ops::Args&, const Tensors& inputs,
                                                         Tensors& results) {
     // The function may keep what it is given: it gets memory of its own.

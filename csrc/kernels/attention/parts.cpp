@@ -50,8 +50,8 @@ Sizes::Sizes(const ops::Call& call, const ir::Type& q, const ir::Type& k, const 
       features(q.sizes[3]),
       value_features(v.sizes[3]),
       block_rows(std::clamp<int64_t>(block_elements / std::max<int64_t>(keys, 1), 16, 256)),
-      is_causal(call.attrs().get_bool("is_causal")),
-      scale(call.attrs().get_float("scale")) {
+      is_causal(call.attrs().get_bool(ir::attr::is_causal)),
+      scale(call.attrs().get_float(ir::attr::scale)) {
   // Smaller blocks leave out more of what a causal mask hides.
   if (is_causal) block_rows = std::min<int64_t>(block_rows, 64);
 }
@@ -69,9 +69,9 @@ Scores<E>::Scores(const ops::Call& call, size_t q, size_t rng, bool differs)
       differs_(differs),
       q_(call.in(q)),
       k_(call.in(q + 1)),
-      drops_(call.attrs().get_float("dropout_p") > 0),
-      dropout_(call.attrs().get_float("dropout_p")),
-      salt_(call.attrs().get_int("salt")),
+      drops_(call.attrs().get_float(ir::attr::dropout_p) > 0),
+      dropout_(call.attrs().get_float(ir::attr::dropout_p)),
+      salt_(call.attrs().get_int(ir::attr::salt)),
       bytes_per_thread_(lay_out(0).second) {
   const ir::Dims& of_q = call.in(q).sizes;
   mask_ = mask_of(call, q + 3, {of_q[0], of_q[1], sizes.queries, sizes.keys});

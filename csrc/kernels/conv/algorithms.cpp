@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/aten/convolution.h"
 #include "kernels/conv/bf16_im2col.h"
 #include "kernels/conv/bf16x3.h"
 #include "kernels/conv/depthwise.h"
@@ -69,19 +68,9 @@ bool has_last_result(P p) {
 // Times beside oneDNN's, which are 1 for a result or a gradient, from docs/internals/
 // performance_log.md. A number below 1 is for the problems that the algorithm was measured on, the
 // others got `slow` or, where the figure is not known, a guess that leaves them to the rest.
-constexpr double onednn = 1, slow = 5;
+constexpr double slow = 5;
 
 double cost(bool pays, double beside_onednn) { return pays ? beside_onednn : slow; }
-
-// Of copies of operands that do not lie channels-last, where the result does, which oneDNN makes,
-// too: a number of an image takes as long as 20 products.
-double copy_cost(P p) {
-  constexpr double products = 20;
-  const ir::Type& image = p.is(Direction::data_gradient) ? p.y : p.x;
-  if (!has_last_result(p) || ops::lies_channels_last(image) || p.is_empty()) return 0;
-  const auto work = static_cast<double>(p.pixels().numel() * (p.w.numel() / p.w.sizes[0]));
-  return products * static_cast<double>(image.numel()) / work;
-}
 
 // -- 1x1 kernels as products of matrices --
 
@@ -135,9 +124,7 @@ bool depthwise_applies(P p) {
 double depthwise_cost(P p) { return p.is(Direction::forward) ? 0.6 : 0.15; }
 
 Prepared depthwise(P p) {
-  if (p.is(Direction::forward)) return depthwise_convolution(*p.call);
-  return p.is(Direction::data_gradient) ? depthwise_input_gradient(*p.call)
-                                        : depthwise_weight_gradient(*p.call);
+  return p.is(Direction::weight_gradient) ? depthwise_weight_gradient(p) : depthwise_convolution(p);
 }
 
 // -- of images with few channels --
@@ -157,8 +144,7 @@ double few_channels_cost(P p) {
 }
 
 Prepared few_channels(P p) {
-  if (p.is(Direction::weight_gradient)) return few_weight_gradient(*p.call);
-  return p.weights == Weights::plain ? few_convolution(*p.call) : packed_few_convolution(*p.call);
+  return p.is(Direction::weight_gradient) ? few_weight_gradient(p) : few_convolution(p);
 }
 
 // -- on the unit for products of bfloat16 matrices (AMX) --
@@ -187,9 +173,7 @@ double bf16x3_cost(P p) {
 }
 
 Prepared bf16x3(P p) {
-  if (p.weights != Weights::plain) return packed_by_parts(*p.call);
-  return p.is(Direction::forward) ? bf16x3_convolution(*p.call, onednn_unplanned(p))
-                                  : bf16x3_input_gradient(*p.call, onednn_unplanned(p));
+  return bf16x3_convolution(p, conv_algorithms().row("onednn").make.rest(p));
 }
 
 // -- 3x3 kernels by fewer products --
@@ -210,11 +194,6 @@ double winograd_cost(P p) {
   return cost(tiles >= least_tiles, 0.7);
 }
 
-Prepared by_winograd(P p) {
-  if (p.weights != Weights::plain) return packed_winograd(*p.call);
-  return p.is(Direction::forward) ? winograd(*p.call) : winograd_input_gradient(*p.call);
-}
-
 // -- gradients of weights --
 
 // Of images or sequences that lie channels-last, each result of all channels.
@@ -228,8 +207,6 @@ bool direct_applies(P p) {
       p.x.dtype == ir::DType::f32 || (p.x.dtype == ir::DType::bf16 && computes_bf16());
   return has_loops && is_dense_last(p);
 }
-
-Prepared direct(P p) { return direct_weight_gradient(*p.call); }
 
 // "Gradients of weights by tiles": 0.45 to 1.05, beside products by loops of our own, with channels
 // that fill vectors. Of bfloat16 it takes 0.35 to 0.85 of the time of bf16_im2col; of 1x1 kernels,
@@ -278,8 +255,7 @@ bool is_last_cheaper(P p) {
 }
 double im2col_cost(P p) { return is_last_cheaper(p) ? im2col_last_cost(p) : im2col_rows_cost(p); }
 Prepared im2col(P p) {
-  return is_last_cheaper(p) ? im2col_weight_gradient_last(*p.call)
-                            : im2col_weight_gradient(*p.call);
+  return is_last_cheaper(p) ? im2col_weight_gradient_last(p) : im2col_weight_gradient(p);
 }
 
 // -- operands in another order --
@@ -289,7 +265,7 @@ bool reorder_applies(P p) {
   if (!is_float || p.is(Direction::gradients) || p.weights != Weights::plain || p.transposed) {
     return false;
   }
-  return !p.is_empty() && has_last_result(p) && has_other_order(p);
+  return !p.is_empty() && !p.sees_padding_alone() && has_last_result(p) && has_other_order(p);
 }
 
 // For oneDNN, too: our copies take 0.3 to 0.7 of the time of PyTorch's.
@@ -299,56 +275,7 @@ double reorder_cost(P p) {
   return conv_algorithms().choose(copied).cost(copied) + beside_pytorch * copy_cost(p);
 }
 
-// -- by PyTorch --
-
-// oneDNN ends the process where windows spread wider than the image see padding alone.
-bool no_products_applies(P p) { return !p.is(Direction::gradients) && p.sees_padding_alone(); }
-double no_products_cost(P) { return 0; }
-
-bool onednn_takes(P p) { return !ir::is_half(p.x.dtype) && !p.sees_padding_alone(); }
-
-bool onednn_applies(P p) { return !p.is(Direction::gradients) && onednn_takes(p); }
-// oneDNN cuts the sums of a gradient of weights by the number of threads. For 16 bits that is
-// avoided, even for a slower one whose bits do not depend on it.
-double onednn_cost(P p) {
-  const double computing = p.is(Direction::weight_gradient) && p.is_upcast ? 4 * onednn : onednn;
-  return computing + copy_cost(p);
-}
-
-bool joint_applies(P p) { return p.is(Direction::gradients) && onednn_takes(p); }
-// Winograd's for the input and oneDNN's for the weights together take 1.05 times as long.
-double joint_cost(P p) {
-  const double of_weight = (p.is_upcast ? 4 * onednn : onednn) + copy_cost(p);
-  if (!p.wants_data) return of_weight;
-  return p.wants_weight ? 0.62 + of_weight : onednn;
-}
-
-// Not where oneDNN's results are wrong: of spread kernels, for which it reads past the image, where
-// zeros need not be; of images that a kernel does not fit into without padding; of volumes.
-bool bf16_unit_applies(P p) {
-  const ir::Type& image = p.image();
-  if (p.is(Direction::gradients) || image.dtype != ir::DType::bf16 || !computes_bf16() ||
-      image.rank() > 4 || !is_all(p.dilation, 1)) {
-    return false;
-  }
-  for (int64_t dim = 2; dim < image.rank(); ++dim) {
-    if (image.sizes[dim] < p.w.sizes[dim]) return false;
-  }
-  return true;
-}
-
-// Gradients of weights get one thread. Of channels by themselves oneDNN takes 0.2 to 0.9 of the
-// time of the loops for f32 and their copies, but where images lie in rows, gradients of images
-// have strides or those of weights large kernels: there it takes up to 16 times as long.
-double bf16_unit_cost(P p) {
-  const bool is_dw = p.is(Direction::weight_gradient);
-  const bool is_depthwise = p.groups > 1 && p.groups == p.x.sizes[1];
-  const bool is_slow = is_dw ? p.taps() > 9 : p.is(Direction::data_gradient) && p.is_strided();
-  if (is_depthwise && (is_slow || !lie_last({&p.x, &p.y}))) return 3;
-  // few_channels takes 0.2 to 0.55 of the time, with the copies.
-  if (p.groups == 1 && p.w.sizes[1] == 1 && !p.is(Direction::data_gradient)) return 1.2;
-  return is_dw ? 0.6 : 0.3;
-}
+// -- 16-bit floats --
 
 // Gradients of weights take 0.6 to 0.8 of oneDNN's time on all threads, results of few pixels 0.75
 // to 0.9, others 1.05 to 1.2. Of images with few channels runs of im2col are short.
@@ -366,56 +293,51 @@ double upcast_cost(P) { return 1; }
 
 }  // namespace
 
-const AlgorithmTable<ConvProblem, PrepareConv>& conv_algorithms() {
-  static const AlgorithmTable<ConvProblem, PrepareConv> table{"conv", {
-      {"no_products", "windows that see padding alone: the bias, or zeros", no_products_applies,
-       no_products_cost, no_products_convolution},
+AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms() {
+  static AlgorithmTable<ConvProblem, ConvMethod> table{"conv", {
       {"pointwise", "1x1 kernels as products of matrices", pointwise_applies, pointwise_cost,
-       pointwise},
+       {pointwise}},
       {"blocked_pointwise", "the same for inference, with scale, bias, residual and relu",
-       blocked_pointwise_applies, blocked_pointwise_cost, blocked_pointwise},
+       blocked_pointwise_applies, blocked_pointwise_cost, {blocked_pointwise}},
       {"depthwise", "loops over vectors of channels, each by itself", depthwise_applies,
-       depthwise_cost, depthwise},
+       depthwise_cost, {depthwise}},
       {"few_channels", "loops over vectors of outputs", few_channels_applies, few_channels_cost,
-       few_channels},
+       {few_channels}},
       {"bf16x3_convolution", "implicit GEMM of sums of three bfloat16 parts (AMX)", bf16x3_applies,
-       bf16x3_cost, bf16x3},
+       bf16x3_cost, {bf16x3, WeightForm::by_tap}},
       {"winograd", "3x3 kernels by Winograd's F(2x2, 3x3)", winograd_applies, winograd_cost,
-       by_winograd},
+       {winograd}},
       {"direct_weight_gradient", "gradients of weights by register tiles, without im2col",
-       direct_applies, direct_cost, direct},
+       direct_applies, direct_cost, {direct_weight_gradient}},
       {"im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
-       im2col_cost, im2col},
+       im2col_cost, {im2col}},
       {"bf16_im2col", "bfloat16 products of im2col, for AVX512-BF16", bf16_im2col_applies,
-       bf16_im2col_cost, bf16_im2col},
-      {"bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
-       bf16_unit_cost, onednn_bf16},
+       bf16_im2col_cost, {bf16_im2col}},
       {"upcast", "16-bit tensors as float32, by another algorithm", upcast_applies, upcast_cost,
-       upcast_convolution},
+       {upcast_convolution}},
       {"reorder", "copies of operands that lie channels-last, by another algorithm",
-       reorder_applies, reorder_cost, reordered_convolution},
-      {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
-       onednn_cost, onednn_convolution},
-      {"onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
-       onednn_convolution}}};
+       reorder_applies, reorder_cost, {reordered_convolution}}}};
   return table;
 }
 
 // Made when the library is loaded, for its names to be there.
 [[maybe_unused]] static const auto& made = conv_algorithms();
 
+// A number of an image takes as long as 20 products.
+double copy_cost(P p) {
+  constexpr double products = 20;
+  const ir::Type& image = p.is(Direction::data_gradient) ? p.y : p.x;
+  if (!has_last_result(p) || ops::lies_channels_last(image) || p.is_empty()) return 0;
+  const auto work = static_cast<double>(p.pixels().numel() * (p.w.numel() / p.w.sizes[0]));
+  return products * static_cast<double>(image.numel()) / work;
+}
+
 Prepared prepare_conv(P problem) {
   const ConvAlgorithm& row = conv_algorithms().choose(problem);
-  Prepared prepared = row.make(problem);
+  Prepared prepared = row.make.prepare(problem);
   // An upcast names what is within it, too.
   if (prepared.algorithm.empty()) prepared.algorithm = row.name;
   return prepared;
-}
-
-WeightForm weight_form(const ConvAlgorithm& chosen, P problem) {
-  if (chosen.make == bf16x3 || chosen.make == no_products_convolution) return WeightForm::by_tap;
-  if (chosen.make != onednn_convolution) return WeightForm::as_they_lie;
-  return problem.x.sizes[1] == 1 ? WeightForm::by_tap : WeightForm::onednn;
 }
 
 }  // namespace poptorch::kernels

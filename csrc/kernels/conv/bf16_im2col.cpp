@@ -22,10 +22,6 @@ using Direction = ConvProblem::Direction;
 constexpr int64_t strip_numbers = 1 << 18;  // of im2col: half of a second cache
 constexpr int64_t enough_parts = 8;         // that threads share evenly
 
-ConvolutionShape sizes_of(const ConvProblem& p) {
-  return shape_of(p.call->attrs(), p.x, p.w, p.y);
-}
-
 // The gradient of the input, of a convolution without strides, as a convolution of dy.
 ConvolutionShape turned(const ConvolutionShape& s) {
   const auto axis = [](const ConvolutionAxis& a) {
@@ -166,7 +162,7 @@ size_t scratch_bytes(const Forward& f, int threads) {
 }
 
 Prepared forward(const ConvProblem& p) {
-  const Forward f(sizes_of(p));
+  const Forward f(p.shape());
   const ChannelsLast x(p.x), w(p.w), y(p.y);
   const bool has_bias = p.call->has_in(2);
   Scratch shared(nullptr);
@@ -198,7 +194,7 @@ void turn_weight(const ConvolutionShape& s, const uint16_t* w, uint16_t* to, int
 }
 
 Prepared data_gradient(const ConvProblem& p) {
-  const ConvolutionShape s = sizes_of(p);
+  const ConvolutionShape s = p.shape();
   const Forward f(turned(s));
   const ChannelsLast dy(p.y), w(p.w), dx(p.x);
   const int64_t numbers = s.taps() * s.channels * s.outputs;
@@ -268,7 +264,7 @@ void sum_part(const WeightGradient& w, int64_t i, const uint16_t* dy, const uint
 }
 
 Prepared weight_gradient(const ConvProblem& p) {
-  const WeightGradient w(sizes_of(p));
+  const WeightGradient w(p.shape());
   const ChannelsLast x(p.x), dy(p.y), dw(p.w);
   const int64_t of_strip = align_numbers<uint16_t>(w.strip * w.columns);
   Scratch all(nullptr);
@@ -302,7 +298,7 @@ bool bf16_im2col_applies(const ConvProblem& p) {
     return false;
   }
   if (!p.is(Direction::data_gradient)) return true;
-  const ConvolutionShape t = turned(sizes_of(p));
+  const ConvolutionShape t = turned(p.shape());
   return !p.is_strided() && t.h.padding >= 0 && t.w.padding >= 0;
 }
 

@@ -2,64 +2,36 @@
 
 #include <algorithm>
 
-#include "kernels/conv/shape.h"
 #include "kernels/gemm/bf16x3.h"
-#include "ops/layout.h"
 #include "support/align.h"
 #include "support/ceil_div.h"
 
 namespace poptorch::kernels {
 namespace {
 
-int64_t number(const ir::Attrs& attrs, const char* name, size_t dim) {
-  const ir::Dims values = attrs.get_ints(name);
-  return values[values.size() == 1 ? 0 : dim];
-}
-
-Bf16x3Convolution forward(const Call& call) {
-  const ir::Dims &x = call.in(0).sizes, &w = call.in(1).sizes;
-  const int64_t channels = x[1], taps = w[2] * w[3];
-  return {x[0], x[2], x[3], channels, w[0], w[2], w[3], number(call.attrs(), "padding", 0),
-          number(call.attrs(), "padding", 1), taps * channels, 1, 0, channels};
-}
-
-// The gradient of the input is a convolution of the gradient with the kernel turned round.
-Bf16x3Convolution backward(const Call& call) {
-  const ir::Dims &dy = call.in(0).sizes, &w = call.in(2).sizes;
-  const int64_t channels = w[1], taps = w[2] * w[3];
-  return {dy[0], dy[2], dy[3], w[0], channels, w[2], w[3],
-          w[2] - 1 - number(call.attrs(), "padding", 0),
-          w[3] - 1 - number(call.attrs(), "padding", 1), 1, taps * channels,
-          (taps - 1) * channels, -channels};
-}
-
-Bf16x3Convolution packed(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
-  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
-          number(attrs, "padding", 1), 1, w[0], 0, w[1] * w[0]};
-}
-
-Bf16x3Convolution unpacked(const ir::Attrs& attrs, const ir::Dims& w, const ir::Dims& x) {
-  const int64_t taps = w[2] * w[3];
-  return {x[0], x[2], x[3], x[1], w[0], w[2], w[3], number(attrs, "padding", 0),
-          number(attrs, "padding", 1), w[1] * taps, taps, 0, 1};
+Bf16x3Convolution shape_of(const ConvProblem& p) {
+  const ir::Dims &x = p.x.sizes, &w = p.w.sizes, &padding = p.padding;
+  const int64_t channels = w[1], outputs = w[0], taps = p.taps();
+  if (p.is(ConvProblem::Direction::data_gradient)) {
+    // A convolution of the gradient with the kernel turned round.
+    const ir::Dims& dy = p.y.sizes;
+    return {dy[0], dy[2], dy[3], outputs, channels, w[2], w[3], w[2] - 1 - padding[0],
+            w[3] - 1 - padding[1], 1, taps * channels, (taps - 1) * channels, -channels};
+  }
+  Bf16x3Convolution s{x[0], x[2], x[3], channels, outputs, w[2], w[3], padding[0], padding[1]};
+  using Weights = ConvProblem::Weights;
+  if (p.weights == Weights::packed) {
+    s.line = 1, s.depth = outputs, s.first = 0, s.next = channels * outputs;
+  } else if (p.weights == Weights::unpacked) {
+    s.line = channels * taps, s.depth = taps, s.first = 0, s.next = 1;
+  } else {
+    s.line = taps * channels, s.depth = 1, s.first = 0, s.next = channels;
+  }
+  return s;
 }
 
 size_t scratch_bytes(const Bf16x3Units& units, int threads) {
   return static_cast<size_t>(units.weight_bytes + threads * units.unit_bytes());
-}
-
-// Operands `x` and `w` of the call are the images and the weights, `bias` may be absent.
-Prepared prepare(const Call& call, const Bf16x3Convolution& s, size_t x, size_t w, int bias,
-                 Prepared otherwise) {
-  const Bf16x3Units units(s, call.threads);
-  const size_t bytes = scratch_bytes(units, call.threads), other_bytes = otherwise.scratch_bytes;
-  const auto run = [=, other = std::move(otherwise.run)](const Args& args) {
-    const float* of_bias = bias < 0 ? nullptr : args.in<float>(static_cast<size_t>(bias));
-    const Bf16x3Data data{args.in<float>(x), args.in<float>(w), of_bias, nullptr,
-                          args.out<float>(0), args.scratch};
-    if (bf16x3_convolve(s, units, data, args.threads) < s.outputs) other(args);
-  };
-  return {run, std::max(bytes, other_bytes)};
 }
 
 }  // namespace
@@ -81,25 +53,19 @@ Bf16x3Units::Bf16x3Units(const Bf16x3Convolution& s, int threads) {
   weight_bytes = align_up(in_block * panel_bytes);
 }
 
-Prepared bf16x3_convolution(const Call& call, Prepared otherwise) {
-  return prepare(call, forward(call), 0, 1, call.has_in(2) ? 2 : -1, std::move(otherwise));
-}
-
-Prepared bf16x3_input_gradient(const Call& call, Prepared otherwise) {
-  return prepare(call, backward(call), 0, 2, -1, std::move(otherwise));
-}
-
-Prepared packed_bf16x3_convolution(const Call& call, RestOfOutputs rest) {
-  const ir::Attrs& attrs = call.attrs();
-  const ir::Dims x = ops::channels_first(call.in(0)).sizes;
-  const ir::Dims w = attrs.get_ints("weight_size");
-  const Bf16x3Convolution s = is_unpacked(call) ? unpacked(attrs, w, x) : packed(attrs, w, x);
+Prepared bf16x3_convolution(const ConvProblem& p, RestOfOutputs rest) {
+  const Call& call = *p.call;
+  const Bf16x3Convolution s = shape_of(p);
   const Bf16x3Units units(s, call.threads);
-  const bool relu = attrs.get_string("activation") == "relu";
+  const bool is_forward = p.is(ConvProblem::Direction::forward);
+  const bool is_packed = p.weights != ConvProblem::Weights::plain;
+  const bool has_bias = is_forward && call.has_in(2);
+  const bool relu = is_packed && call.attrs().get_string(ir::attr::activation) == "relu";
   const auto run = [=, rest = std::move(rest)](const Args& args) {
-    const Bf16x3Data data{args.in<float>(0), args.in<float>(1), args.in<float>(2),
-                          args.in<float>(4), args.out<float>(0), args.scratch, args.in<float>(3),
-                          relu};
+    const Bf16x3Data data{args.in<float>(0), args.in<float>(is_forward ? 1 : 2),
+                          has_bias ? args.in<float>(2) : nullptr,
+                          is_packed ? args.in<float>(4) : nullptr, args.out<float>(0),
+                          args.scratch, is_packed ? args.in<float>(3) : nullptr, relu};
     const int64_t computed = bf16x3_convolve(s, units, data, args.threads);
     if (computed < s.outputs) rest(args, computed);
   };

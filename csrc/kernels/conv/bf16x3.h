@@ -5,8 +5,7 @@
 // beyond its own width is left out. Kernels with a stride or dilation are not for this.
 #pragma once
 
-#include <functional>
-
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
@@ -55,15 +54,9 @@ struct Bf16x3Data {
 int64_t bf16x3_convolve(const Bf16x3Convolution& s, const Bf16x3Units& cut, const Bf16x3Data& data,
                         int threads);
 
-// Of a call of `convolution` or `convolution_backward`, with channels as dimension 1, result 0.
-// `otherwise` computes it for numbers without parts.
-ops::Prepared bf16x3_convolution(const ops::Call& call, ops::Prepared otherwise);
-ops::Prepared bf16x3_input_gradient(const ops::Call& call, ops::Prepared otherwise);
-
-// The same of the row packed_convolution, with weights packed as [height, width, inputs, outputs]
-// or, of at most most_taps, as they lie in the module: [outputs, inputs, height, width]. Of the
-// activations only relu is applied. `rest` computes the outputs from the given one on.
-using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;
-ops::Prepared packed_bf16x3_convolution(const ops::Call& call, RestOfOutputs rest);
+// Of results and gradients of inputs. Packed weights are [height, width, inputs, outputs] or, of at
+// most most_taps, as they lie in the module: [outputs, inputs, height, width]. Of the activations
+// only relu is applied. `rest` computes the outputs for numbers without parts.
+ops::Prepared bf16x3_convolution(const ConvProblem& problem, RestOfOutputs rest);
 
 }  // namespace poptorch::kernels

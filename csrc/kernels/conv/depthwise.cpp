@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/conv/depthwise_loops.h"
-#include "kernels/conv/shape.h"
 #include "support/ceil_div.h"
 #include "support/parallel.h"
 
@@ -226,27 +225,21 @@ void add_parts(const ConvolutionShape& s, double* sums, int64_t parts, float* ou
 
 }  // namespace
 
-Prepared depthwise_convolution(const Call& call) {
-  const ConvolutionShape s = shape_of(call.attrs(), call.in(0), call.in(1), call.out());
-  const Pass pass = Pass::forward(s);
+Prepared depthwise_convolution(const ConvProblem& p) {
+  const ConvolutionShape s = p.shape();
+  const bool is_forward = p.is(ConvProblem::Direction::forward);
+  const Pass pass = is_forward ? Pass::forward(s) : Pass::backward(s);
   const auto run = [=](const Args& args) {
     convolve(s, pass,
-             {args.in<float>(0), args.in<float>(1), args.in<float>(2), args.out<float>()}, args);
+             {args.in<float>(0), args.in<float>(is_forward ? 1 : 2),
+              is_forward ? args.in<float>(2) : nullptr, args.out<float>(0)},
+             args);
   };
   return {run, weights_bytes(s)};
 }
 
-Prepared depthwise_input_gradient(const Call& call) {
-  const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
-  const Pass pass = Pass::backward(s);
-  const auto run = [=](const Args& args) {
-    convolve(s, pass, {args.in<float>(0), args.in<float>(2), nullptr, args.out<float>(0)}, args);
-  };
-  return {run, weights_bytes(s)};
-}
-
-Prepared depthwise_weight_gradient(const Call& call) {
-  const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
+Prepared depthwise_weight_gradient(const ConvProblem& p) {
+  const ConvolutionShape s = p.shape();
   const Pass pass = Pass::forward(s);
   const std::vector<simd::DepthwiseRange> columns = ranges(s.w);
   const int64_t rows = s.images * s.h.to, parts = std::min(most_parts, rows);

@@ -2,13 +2,13 @@
 // gradients.
 #pragma once
 
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-ops::Prepared depthwise_convolution(const ops::Call& call);
-// Of the input and of the weight, as the call's output_mask says; not of the bias.
-ops::Prepared depthwise_input_gradient(const ops::Call& call);
-ops::Prepared depthwise_weight_gradient(const ops::Call& call);
+// Of results and gradients of inputs.
+ops::Prepared depthwise_convolution(const ConvProblem& problem);
+ops::Prepared depthwise_weight_gradient(const ConvProblem& problem);
 
 }  // namespace poptorch::kernels

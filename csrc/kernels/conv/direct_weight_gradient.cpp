@@ -27,10 +27,6 @@ const simd::DirectGradientFunctions<uint16_t>& functions() {
   return simd::avx512bf16::direct_gradient_functions;
 }
 
-DirectGradient gradient_of(const Call& call) {
-  return {shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
-}
-
 // How dw is cut: the sums of a small one into layers, in as many whatever the threads are; then by
 // panels of channels and, where they are too few for the threads, by rows or, where those are few,
 // by taps of the kernel.
@@ -76,11 +72,11 @@ struct Parts {
 };
 
 template <typename T>
-Prepared prepare(const Call& call) {
+Prepared prepare(const ConvProblem& p) {
   const simd::DirectGradientFunctions<T>& loops = functions<T>();
-  const Parts parts(gradient_of(call), loops.nr, call.threads);
+  const Parts parts({p.shape()}, loops.nr, p.call->threads);
   const int64_t memory = align_numbers<float>(loops.memory(parts.shape));
-  const int64_t threads = std::min<int64_t>(call.threads, parts.count());
+  const int64_t threads = std::min<int64_t>(p.call->threads, parts.count());
   const int64_t own_layers = std::is_same_v<T, float> ? 1 : 0;  // that are summed in dw
   const auto run = [=, &loops](const Args& args) {
     float* scratch = reinterpret_cast<float*>(args.scratch);
@@ -113,8 +109,8 @@ int64_t direct_columns(ir::DType dtype) {
   return dtype == ir::DType::bf16 ? functions<uint16_t>().nr : functions<float>().nr;
 }
 
-Prepared direct_weight_gradient(const Call& call) {
-  return call.in(0).dtype == ir::DType::bf16 ? prepare<uint16_t>(call) : prepare<float>(call);
+Prepared direct_weight_gradient(const ConvProblem& p) {
+  return p.x.dtype == ir::DType::bf16 ? prepare<uint16_t>(p) : prepare<float>(p);
 }
 
 }  // namespace poptorch::kernels

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "kernels/conv/shape.h"
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 #include "support/ceil_div.h"
 
@@ -54,7 +54,7 @@ extern const DirectGradientFunctions<uint16_t> direct_gradient_functions;
 namespace poptorch::kernels {
 
 // Writes result 1 of the call, dw. The order of a sum does not depend on the number of threads.
-ops::Prepared direct_weight_gradient(const ops::Call& call);
+ops::Prepared direct_weight_gradient(const ConvProblem& problem);
 
 // Channels of a panel (NR) of images of a type, in the instruction set in use.
 int64_t direct_columns(ir::DType dtype);

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "kernels/conv/pointwise.h"
-#include "kernels/conv/shape.h"
 #include "kernels/gemm/packed.h"
-#include "ops/layout.h"
 #include "support/align.h"
 #include "support/parallel.h"
 
@@ -99,22 +97,18 @@ Prepared prepare(const FewConvolution& f, const ir::Dims& strides, bool is_packe
 
 int64_t few_lanes() { return functions().lanes; }
 
-Prepared few_convolution(const Call& call) {
-  FewConvolution f{.shape = shape_of(call.attrs(), call.in(0), call.in(1), call.out())};
-  return prepare(f, call.in(1).actual_strides(), false, call.threads);
+Prepared few_convolution(const ConvProblem& p) {
+  FewConvolution f{.shape = p.shape()};
+  const bool is_packed = p.weights != ConvProblem::Weights::plain;
+  if (is_packed) {
+    f.relu = p.call->attrs().get_string(ir::attr::activation) == "relu";
+    f.has_residual = p.call->has_in(3);
+  }
+  return prepare(f, p.w.actual_strides(), is_packed, p.call->threads);
 }
 
-Prepared packed_few_convolution(const Call& call) {
-  const ir::Type x = ops::channels_first(call.in(0)), y = ops::channels_first(call.out());
-  const ir::Type w{ir::DType::f32, call.attrs().get_ints("weight_size"), {}};
-  FewConvolution f{.shape = shape_of(call.attrs(), x, w, y),
-                   .relu = call.attrs().get_string("activation") == "relu",
-                   .has_residual = call.has_in(3)};
-  return prepare(f, w.actual_strides(), true, call.threads);
-}
-
-Prepared few_weight_gradient(const Call& call) {
-  FewConvolution f{.shape = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
+Prepared few_weight_gradient(const ConvProblem& p) {
+  FewConvolution f{.shape = p.shape()};
   const ConvolutionShape& s = f.shape;
   constexpr int64_t most_parts = 8;  // of a sum, whatever the threads are
   const Parts parts(f, std::min(most_parts, s.lines()));

@@ -247,11 +247,11 @@ bool is_scaled_product(const ConvProblem& p) {
 
 Prepared scaled_product(const Call& call) {
   const ir::Type x = ops::channels_first(call.in(0)), y = ops::channels_first(call.out());
-  const Sizes s(x, {x.dtype, call.attrs().get_ints("weight_size"), {}}, y);
-  const Grid grid(s, x, y, call.attrs().get_ints("stride"));
+  const Sizes s(x, {x.dtype, call.attrs().get_ints(ir::attr::weight_size), {}}, y);
+  const Grid grid(s, x, y, call.attrs().get_ints(ir::attr::stride));
   Gemm g = product_of(s);
   g.beta = call.has_in(3) ? 1 : 0;
-  g.relu = call.attrs().get_string("activation") == "relu";
+  g.relu = call.attrs().get_string(ir::attr::activation) == "relu";
   const auto run = [=](const Args& args) {
     float* out = args.out<float>(0);
     if (g.beta != 0) copy_residual(args, g.m * g.n);

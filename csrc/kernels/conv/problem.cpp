@@ -7,16 +7,16 @@ namespace poptorch::kernels {
 namespace {
 
 ConvProblem with_geometry(const ir::Attrs& attrs, size_t rank) {
-  const auto one_each = [&](const char* name) {
+  const auto one_each = [&](ir::AttrName name) {
     ir::Dims values = attrs.get_ints(name);
     if (values.size() == 1) values.resize(rank - 2, values[0]);
     return values;
   };
   ConvProblem p;
-  p.stride = one_each("stride");
-  p.padding = one_each("padding");
-  p.dilation = one_each("dilation");
-  p.groups = attrs.get_int("groups");
+  p.stride = one_each(ir::attr::stride);
+  p.padding = one_each(ir::attr::padding);
+  p.dilation = one_each(ir::attr::dilation);
+  p.groups = attrs.get_int(ir::attr::groups);
   return p;
 }
 
@@ -54,12 +54,21 @@ bool reads_a_pixel(const ConvolutionAxis& axis) {
 
 bool ConvProblem::sees_padding_alone() const {
   if (is_empty()) return false;
-  for (size_t i = 0; i < stride.size(); ++i) {
-    const ConvolutionAxis axis{image().sizes[2 + i], pixels().sizes[2 + i], w.sizes[2 + i],
-                               stride[i],            padding[i],            dilation[i]};
-    if (!reads_a_pixel(axis)) return true;
+  for (size_t from_end = 1; from_end <= stride.size(); ++from_end) {
+    if (!reads_a_pixel(axis(from_end))) return true;
   }
   return false;
+}
+
+ConvolutionAxis ConvProblem::axis(size_t from_end) const {
+  if (stride.size() < from_end) return {1, 1, 1, 1, 0, 1};
+  const size_t dim = stride.size() - from_end;
+  return {image().sizes[2 + dim], pixels().sizes[2 + dim], w.sizes[2 + dim],
+          stride[dim],            padding[dim],            dilation[dim]};
+}
+
+ConvolutionShape ConvProblem::shape() const {
+  return {x.sizes[0], x.sizes[1], y.sizes[1], axis(2), axis(1)};
 }
 
 ConvProblem ConvProblem::forward(const Call& call) {
@@ -67,7 +76,7 @@ ConvProblem ConvProblem::forward(const Call& call) {
   p.x = call.in(0);
   p.w = call.in(1);
   p.y = call.out();
-  p.transposed = call.attrs().get_bool("transposed");
+  p.transposed = call.attrs().get_bool(ir::attr::transposed);
   p.is_bias_row = !call.has_in(2) || call.in(2).is_contiguous();
   p.call = &call;
   return p;
@@ -79,8 +88,8 @@ ConvProblem ConvProblem::gradient(const Call& call, Direction direction, bool is
   p.x = direction == Direction::data_gradient ? call.out(0) : call.in(1);
   p.w = direction == Direction::weight_gradient ? call.out(1) : call.in(2);
   p.y = call.in(0);
-  p.transposed = call.attrs().get_bool("transposed");
-  const std::vector<bool> wanted = call.attrs().get_bools("output_mask");
+  p.transposed = call.attrs().get_bool(ir::attr::transposed);
+  const std::vector<bool> wanted = call.attrs().get_bools(ir::attr::output_mask);
   p.wants_data = wanted[0];
   p.wants_weight = wanted[1];
   p.is_upcast = is_upcast;
@@ -90,15 +99,15 @@ ConvProblem ConvProblem::gradient(const Call& call, Direction direction, bool is
 
 ConvProblem ConvProblem::packed(const Call& call) {
   const ir::Attrs& attrs = call.attrs();
-  ConvProblem p =
-      of_packed(attrs, ops::channels_first(call.in(0)).sizes, attrs.get_ints("weight_size"));
+  ConvProblem p = of_packed(attrs, ops::channels_first(call.in(0)).sizes,
+                            attrs.get_ints(ir::attr::weight_size));
   if (is_unpacked(call)) p.weights = Weights::unpacked;
   p.call = &call;
   return p;
 }
 
 ConvProblem ConvProblem::packing(const Call& call) {
-  return of_packed(call.attrs(), call.attrs().get_ints("input_size"), call.in(0).sizes);
+  return of_packed(call.attrs(), call.attrs().get_ints(ir::attr::input_size), call.in(0).sizes);
 }
 
 }  // namespace poptorch::kernels

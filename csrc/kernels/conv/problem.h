@@ -1,10 +1,15 @@
 // A convolution, or a gradient of one, as its algorithms see it (conv/algorithms.h).
 #pragma once
 
+#include <functional>
+
 #include "kernels/conv/shape.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
+
+// Computes the outputs of a call from the given one on, or all of them.
+using RestOfOutputs = std::function<void(const ops::Args& args, int64_t first)>;
 
 struct ConvProblem {
   enum class Direction {
@@ -48,6 +53,10 @@ struct ConvProblem {
   // In one dimension no tap of any window reads a pixel of the image: there are no products, so
   // results are the bias and gradients of operands are zeros.
   bool sees_padding_alone() const;
+  // The dimension that is `from_end` dimensions before the end, all ones where there is none.
+  ConvolutionAxis axis(size_t from_end) const;
+  // Of a problem that is not transposed, in two dimensions.
+  ConvolutionShape shape() const;
   bool is_empty() const { return x.numel() == 0 || w.numel() == 0 || y.numel() == 0; }
   int64_t taps() const { return ir::product({w.sizes.begin() + 2, w.sizes.end()}); }
   int64_t image_count() const { return x.sizes[0]; }

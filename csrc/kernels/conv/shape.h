@@ -22,20 +22,6 @@ struct ConvolutionAxis {
   int64_t seen(int64_t n) const { return (n - 1) * stride + (kernel - 1) * dilation + 1; }
 };
 
-// The dimension that is `from_end` dimensions before the end, all ones where there is none.
-inline ConvolutionAxis axis_of(const ir::Attrs& attrs, const ir::Type& image,
-                               const ir::Type& pixels, const ir::Type& weight, size_t from_end) {
-  const size_t rank = image.sizes.size();
-  if (rank - 2 < from_end) return {1, 1, 1, 1, 0, 1};
-  const auto number = [&](const char* name) {
-    const ir::Dims values = attrs.get_ints(name);
-    return values.size() == 1 ? values[0] : values[values.size() - from_end];
-  };
-  return {image.sizes[rank - from_end],  pixels.sizes[rank - from_end],
-          weight.sizes[rank - from_end], number("stride"),
-          number("padding"),             number("dilation")};
-}
-
 // Of one group: images [h.from, w.from, channels] to [h.to, w.to, outputs].
 struct ConvolutionShape {
   int64_t images, channels, outputs;
@@ -59,12 +45,5 @@ struct ConvolutionWeights {
 
 // Whether the weights of a packed_convolution are as they lie in the module.
 inline bool is_unpacked(const ops::Call& call) { return call.in(1).rank() == 4; }
-
-// x, w and y are the types of input, weight and output, with channels as dimension 1.
-inline ConvolutionShape shape_of(const ir::Attrs& attrs, const ir::Type& x, const ir::Type& w,
-                                 const ir::Type& y) {
-  return {x.sizes[0], x.sizes[1], y.sizes[1], axis_of(attrs, x, y, w, 2),
-          axis_of(attrs, x, y, w, 1)};
-}
 
 }  // namespace poptorch::kernels

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/conv/im2col_last.h"
-#include "kernels/conv/shape.h"
 #include "kernels/gemm/gemm.h"
 #include "support/align.h"
 #include "support/ceil_div.h"
@@ -39,16 +38,9 @@ struct Shape {
   int64_t seen_height() const { return h.seen(strip_height()); }
 };
 
-Shape sizes_of(const Call& call) {
-  const bool transposed = call.attrs().get_bool("transposed");
-  const ir::Type &image = call.in(transposed ? 0 : 1), &pixels = call.in(transposed ? 1 : 0);
-  const int64_t groups = call.attrs().get_int("groups");
-  return {image.sizes[0],
-          groups,
-          image.sizes[1] / groups,
-          pixels.sizes[1] / groups,
-          axis_of(call.attrs(), image, pixels, call.in(2), 2),
-          axis_of(call.attrs(), image, pixels, call.in(2), 1)};
+Shape sizes_of(const ConvProblem& p) {
+  return {p.image().sizes[0], p.groups, p.image().sizes[1] / p.groups,
+          p.pixels().sizes[1] / p.groups, p.axis(2), p.axis(1)};
 }
 
 template <typename T>
@@ -189,17 +181,17 @@ void weight_gradient(const Shape& s, bool transposed, const Args& args) {
 }
 
 template <typename T>
-Prepared prepare(const Call& call) {
-  const Shape s = sizes_of(call);
-  const bool transposed = call.attrs().get_bool("transposed");
+Prepared prepare(const ConvProblem& p) {
+  const Shape s = sizes_of(p);
+  const bool transposed = p.transposed;
   Buffers<T> buffers;
   const size_t bytes = lay_out(s, nullptr, buffers);
   return {[=](const Args& args) { weight_gradient<T>(s, transposed, args); }, bytes};
 }
 
 template <typename T>
-Prepared prepare_last(const Call& call) {
-  const ConvolutionShape s = shape_of(call.attrs(), call.in(1), call.in(2), call.in(0));
+Prepared prepare_last(const ConvProblem& p) {
+  const ConvolutionShape s = p.shape();
   const MatrixColumns columns{0, s.taps() * s.channels};
   const int64_t all = s.lines() * s.w.to, strips = ceil_div(all, most_pixels);
   const int64_t strip = ceil_div(all, strips);  // all alike: short ones only add to the sum
@@ -223,13 +215,12 @@ Prepared prepare_last(const Call& call) {
 
 }  // namespace
 
-Prepared im2col_weight_gradient_last(const Call& call) {
-  if (call.in(0).dtype == ir::DType::f64) return prepare_last<double>(call);
-  return prepare_last<float>(call);
+Prepared im2col_weight_gradient_last(const ConvProblem& p) {
+  return p.x.dtype == ir::DType::f64 ? prepare_last<double>(p) : prepare_last<float>(p);
 }
 
-Prepared im2col_weight_gradient(const Call& call) {
-  return call.in(0).dtype == ir::DType::f64 ? prepare<double>(call) : prepare<float>(call);
+Prepared im2col_weight_gradient(const ConvProblem& p) {
+  return p.x.dtype == ir::DType::f64 ? prepare<double>(p) : prepare<float>(p);
 }
 
 }  // namespace poptorch::kernels

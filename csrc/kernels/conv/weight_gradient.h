@@ -7,15 +7,15 @@
 // For images and for sequences (one or two spatial dimensions).
 #pragma once
 
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// Writes result 1 of a call of `convolution_backward`, dw, whose tensors lie row-major. Scratch as
-// the result says.
-ops::Prepared im2col_weight_gradient(const ops::Call& call);
+// Of tensors that lie row-major.
+ops::Prepared im2col_weight_gradient(const ConvProblem& problem);
 
-// The same where all lie channels-last, of one group, without a dilation of the last dimension.
-ops::Prepared im2col_weight_gradient_last(const ops::Call& call);
+// Where all lie channels-last, of one group, without a dilation of the last dimension.
+ops::Prepared im2col_weight_gradient_last(const ConvProblem& problem);
 
 }  // namespace poptorch::kernels

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/conv/shape.h"
 #include "kernels/gemm/packed.h"
-#include "ops/layout.h"
 #include "support/align.h"
 #include "support/ceil_div.h"
 #include "support/parallel.h"
@@ -204,51 +202,28 @@ Prepared prepare(Winograd s, const Operands& in, int threads) {
   return {run, static_cast<size_t>(cut.scratch_numbers(s) * number_bytes)};
 }
 
-Winograd packed(const ir::Attrs& attrs, const ir::Dims& weight_size, const ir::Dims& x) {
-  const ir::Type image{ir::DType::f32, x, {}}, weight{ir::DType::f32, weight_size, {}};
-  Winograd s{shape_of(attrs, image, weight, {ir::DType::f32, {x[0], weight_size[0], 1, 1}, {}})};
-  for (ConvolutionAxis* axis : {&s.shape.h, &s.shape.w}) {
-    axis->to = axis->from + 2 * axis->padding - axis->kernel + 1;
-  }
-  return s;
-}
-
-Winograd forward(const Call& call) {
-  return {shape_of(call.attrs(), call.in(0), call.in(1), call.out())};
-}
-
-// The gradient of the input is a convolution of the gradient with the kernel turned round.
-Winograd backward(const Call& call) {
-  Winograd s{shape_of(call.attrs(), call.in(1), call.in(2), call.in(0))};
-  std::swap(s.shape.channels, s.shape.outputs);
-  for (ConvolutionAxis* axis : {&s.shape.h, &s.shape.w}) {
-    std::swap(axis->from, axis->to);
-    axis->padding = axis->kernel - 1 - axis->padding;
-  }
-  return s;
-}
-
 }  // namespace
 
-Prepared packed_winograd(const Call& call) {
-  const ir::Dims weight_size = call.attrs().get_ints("weight_size");
-  Winograd s = packed(call.attrs(), weight_size, ops::channels_first(call.in(0)).sizes);
-  s.relu = call.attrs().get_string("activation") == "relu";
-  const ir::Type weight{ir::DType::f32, weight_size, {}};
-  return prepare(s, {0, 1, 2, 3, 4, weights_of(weight.actual_strides())}, call.threads);
-}
-
-Prepared winograd(const Call& call) {
+Prepared winograd(const ConvProblem& p) {
+  const Call& call = *p.call;
+  const ir::Dims strides = p.w.actual_strides();
+  Winograd s{p.shape()};
+  if (p.is(ConvProblem::Direction::data_gradient)) {
+    // A convolution of the gradient with the kernel turned round.
+    std::swap(s.shape.channels, s.shape.outputs);
+    for (ConvolutionAxis* axis : {&s.shape.h, &s.shape.w}) {
+      std::swap(axis->from, axis->to);
+      axis->padding = axis->kernel - 1 - axis->padding;
+    }
+    const ConvolutionWeights turned{nullptr, strides[1], strides[0], -strides[2], -strides[3]};
+    return prepare(s, {0, 2, -1, -1, -1, turned, 2 * (strides[2] + strides[3])}, call.threads);
+  }
+  if (p.weights != ConvProblem::Weights::plain) {
+    s.relu = call.attrs().get_string(ir::attr::activation) == "relu";
+    return prepare(s, {0, 1, 2, 3, 4, weights_of(strides)}, call.threads);
+  }
   const int bias = call.has_in(2) ? 2 : -1;
-  return prepare(forward(call), {0, 1, bias, -1, -1, weights_of(call.in(1).actual_strides())},
-                 call.threads);
-}
-
-Prepared winograd_input_gradient(const Call& call) {
-  const ir::Dims strides = call.in(2).actual_strides();
-  const ConvolutionWeights turned{nullptr, strides[1], strides[0], -strides[2], -strides[3]};
-  return prepare(backward(call), {0, 2, -1, -1, -1, turned, 2 * (strides[2] + strides[3])},
-                 call.threads);
+  return prepare(s, {0, 1, bias, -1, -1, weights_of(strides)}, call.threads);
 }
 
 }  // namespace poptorch::kernels

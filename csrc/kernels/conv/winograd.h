@@ -11,17 +11,12 @@
 // Weights are transformed in each call, for the cost of some tiles.
 #pragma once
 
+#include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {
 
-// Of the row packed_convolution, with weights as they lie in the module, packed or not. Of the
-// activations only relu is applied.
-ops::Prepared packed_winograd(const ops::Call& call);
-
-// The same of the row `convolution`, with channels as dimension 1, and of the gradient of the
-// input, result 0 of the row `convolution_backward`.
-ops::Prepared winograd(const ops::Call& call);
-ops::Prepared winograd_input_gradient(const ops::Call& call);
+// Of results and gradients of inputs. With packed weights, of the activations only relu is applied.
+ops::Prepared winograd(const ConvProblem& problem);
 
 }  // namespace poptorch::kernels

@@ -21,15 +21,17 @@ std::string name_of_function(const Call& call) {
   const ir::OpName name = call.op.name;
   const ir::Attrs& attrs = call.attrs();
   if (name == ir::op::add || name == ir::op::sub) {
-    return attrs.get_float("alpha") == 1.0 ? name.str() : name.str() + "_scaled";
+    return attrs.get_float(ir::attr::alpha) == 1.0 ? name.str() : name.str() + "_scaled";
   }
   if (name == ir::op::gelu || name == ir::op::gelu_backward) {
-    return attrs.get_string("approximate") == "tanh" ? name.str() + "_tanh" : name.str();
+    return attrs.get_string(ir::attr::approximate) == "tanh" ? name.str() + "_tanh" : name.str();
   }
-  if (name == ir::op::div && !attrs.find("rounding_mode")->is_none()) {
-    return "div_" + attrs.get_string("rounding_mode");
+  if (name == ir::op::div && !attrs.find(ir::attr::rounding_mode)->is_none()) {
+    return "div_" + attrs.get_string(ir::attr::rounding_mode);
   }
-  if (name == ir::op::elu_backward && attrs.get_bool("is_result")) return "elu_backward_result";
+  if (name == ir::op::elu_backward && attrs.get_bool(ir::attr::is_result)) {
+    return "elu_backward_result";
+  }
   return name.str();
 }
 
@@ -38,8 +40,8 @@ Params params_of(const Call& call) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   Params params{};
   if (call.op.name == ir::op::clamp) {
-    return {call.attrs().maybe_float("min").value_or(-infinity),
-            call.attrs().maybe_float("max").value_or(infinity)};
+    return {call.attrs().maybe_float(ir::attr::min).value_or(-infinity),
+            call.attrs().maybe_float(ir::attr::max).value_or(infinity)};
   }
   size_t count = 0;
   for (const ops::AttrDef& attr : ops::op_def(call.op.name).attrs) {

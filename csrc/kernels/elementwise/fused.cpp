@@ -165,8 +165,8 @@ class Builder {
       const bool drops = op.name == ir::op::dropout;
       step.kind = drops ? Step::Kind::dropout : Step::Kind::chance;
       step.draw = region_.draws.size();
-      region_.draws.push_back({wide.op.attrs.get_int("salt"), number_.at(op.operands[1]),
-                               Dropout(wide.op.attrs.get_float("p", 0.0)),
+      region_.draws.push_back({wide.op.attrs.get_int(ir::attr::salt), number_.at(op.operands[1]),
+                               Dropout(wide.op.attrs.get_float(ir::attr::p, 0.0)),
                                drops ? nullptr : chance_round_to(op.result()->type.dtype)});
       step.function.operand_count = 1;
       step.function.picoseconds = 1000;

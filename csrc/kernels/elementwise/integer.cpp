@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/scalar_loops.h"
+#include "kernels/reduction/types.h"
 
 namespace poptorch::kernels {
 
@@ -105,30 +106,23 @@ constexpr simd::NamedLoop binary_functions[] = {
 #include "kernels/elementwise/integer.def"
 };
 
+// fn(T{}) of integers and bools; none for floats.
+std::span<const simd::NamedLoop> functions_for(ir::DType dtype, const auto& fn) {
+  if (ir::is_float(dtype)) return {};
+  return with_type(dtype, [&]<typename T>(T type) -> std::span<const simd::NamedLoop> {
+    if constexpr (std::is_integral_v<T>) return fn(type);
+    return {};
+  });
+}
+
 }  // namespace
 
 std::span<const simd::NamedLoop> unary_integer(ir::DType dtype) {
-  switch (dtype) {
-    case ir::DType::boolean: return unary_functions<bool>;
-    case ir::DType::u8: return unary_functions<uint8_t>;
-    case ir::DType::i8: return unary_functions<int8_t>;
-    case ir::DType::i16: return unary_functions<int16_t>;
-    case ir::DType::i32: return unary_functions<int32_t>;
-    case ir::DType::i64: return unary_functions<int64_t>;
-    default: return {};
-  }
+  return functions_for(dtype, []<typename T>(T) { return std::span(unary_functions<T>); });
 }
 
 std::span<const simd::NamedLoop> binary_integer(ir::DType dtype) {
-  switch (dtype) {
-    case ir::DType::boolean: return binary_functions<bool>;
-    case ir::DType::u8: return binary_functions<uint8_t>;
-    case ir::DType::i8: return binary_functions<int8_t>;
-    case ir::DType::i16: return binary_functions<int16_t>;
-    case ir::DType::i32: return binary_functions<int32_t>;
-    case ir::DType::i64: return binary_functions<int64_t>;
-    default: return {};
-  }
+  return functions_for(dtype, []<typename T>(T) { return std::span(binary_functions<T>); });
 }
 
 }  // namespace poptorch::kernels

@@ -140,7 +140,8 @@ Prepared float16_partials_matmul(const Call& call) {
   const ir::Dims leading(sizes.begin(), sizes.end() - 2);
   const Side a(call.in(0), leading), b(call.in(1), leading);
   const auto count = static_cast<int64_t>(a.first.size());
-  const Partials partials{a, b, a.rows, b.columns, a.columns, count, call.attrs().get_int("salt")};
+  const Partials partials{
+      a, b, a.rows, b.columns, a.columns, count, call.attrs().get_int(ir::attr::salt)};
   return {partials, partials.scratch_bytes()};
 }
 KERNEL("float16_partials_matmul", float16_partials_matmul, true)

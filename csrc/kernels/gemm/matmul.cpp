@@ -209,8 +209,9 @@ Prepared float16_matmul(const Call& call) {
 
 Batch scaled_batch(const Call& call) {
   Batch batch(call.in(1), call.in(2), call.out());
-  batch.gemm.alpha = call.attrs().get_float("alpha");
-  batch.gemm.beta = call.attrs().get_float(MUTANT(addmm_takes_alpha_for_beta) ? "alpha" : "beta");
+  batch.gemm.alpha = call.attrs().get_float(ir::attr::alpha);
+  batch.gemm.beta =
+      call.attrs().get_float(MUTANT(addmm_takes_alpha_for_beta) ? ir::attr::alpha : ir::attr::beta);
   return batch;
 }
 

@@ -160,7 +160,7 @@ void put(const Walk& walk, int64_t batch, const int64_t* offsets, T* out, const 
 
 // Calls fn.operator()<T, accumulate>(): an unsigned T where values are only moved.
 Prepared by_put_type(const Call& call, const auto& fn) {
-  if (call.attrs().get_bool("accumulate")) {
+  if (call.attrs().get_bool(ir::attr::accumulate)) {
     return with_type(call.in(0).dtype,
                      [&]<typename T>(T) { return fn.template operator()<T, true>(); });
   }

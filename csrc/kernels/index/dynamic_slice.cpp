@@ -17,8 +17,8 @@ struct Part {
 
   Part(const Call& call, const ir::Type& whole)
       : along(call, whole),
-        size(call.attrs().get_int("size")),
-        step(call.attrs().get_int("step")),
+        size(call.attrs().get_int(ir::attr::size)),
+        step(call.attrs().get_int(ir::attr::step)),
         count((size - 1) / step + 1),
         row_bytes(along.inner * ir::item_bytes(whole.dtype)) {}
 

@@ -51,8 +51,8 @@ void start_table(const Args& args, int64_t bytes) {
 Prepared embedding_backward(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     const int64_t entries = call.out().sizes[0], width = call.out().sizes[1];
-    const int64_t n = call.in(1).numel(), padding = call.attrs().get_int("padding_idx");
-    const bool by_count = call.attrs().get_bool("scale_grad_by_freq");
+    const int64_t n = call.in(1).numel(), padding = call.attrs().get_int(ir::attr::padding_idx);
+    const bool by_count = call.attrs().get_bool(ir::attr::scale_grad_by_freq);
     const int64_t index_bytes = align_up(n * static_cast<int64_t>(sizeof(int64_t)));
     const auto run = [=, dtype = call.in(1).dtype](const Args& args) {
       const Indices given(args.inputs[1], dtype);
@@ -87,8 +87,8 @@ struct HalfRows {
       : entries(call.out().sizes[0]),
         width(call.out().sizes[1]),
         n(call.in(1).numel()),
-        padding(call.attrs().get_int("padding_idx")),
-        by_count(call.attrs().get_bool("scale_grad_by_freq")),
+        padding(call.attrs().get_int(ir::attr::padding_idx)),
+        by_count(call.attrs().get_bool(ir::attr::scale_grad_by_freq)),
         upcast(upcast_from(call.out().dtype)),
         downcast(downcast_to(call.out().dtype)) {}
 

@@ -13,7 +13,7 @@ namespace {
 enum class Mode { sum, mean, max };
 
 Mode mode_of(const Call& call) {
-  const std::string& mode = call.attrs().get_string("mode");
+  const std::string& mode = call.attrs().get_string(ir::attr::mode);
   return mode == "sum" ? Mode::sum : mode == "mean" ? Mode::mean : Mode::max;
 }
 
@@ -31,9 +31,9 @@ struct Bags {
         fixed(bags == 0 ? 0 : n / bags),
         entries(call.in(first).sizes[0]),
         width(call.in(first).sizes[1]),
-        padding(call.attrs().get_int("padding_idx")),
+        padding(call.attrs().get_int(ir::attr::padding_idx)),
         has_offsets(call.has_in(first + 2)),
-        has_last(call.attrs().get_bool("include_last_offset")),
+        has_last(call.attrs().get_bool(ir::attr::include_last_offset)),
         offset_type(has_offsets ? call.in(first + 2).dtype : ir::DType::i32),
         mode(mode_of(call)) {}
 

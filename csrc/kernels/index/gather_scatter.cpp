@@ -86,7 +86,7 @@ Prepared index_select(const Call& call) {
 Prepared index_add(const Call& call) {
   const AlongDim a(call, call.in(0));
   const int64_t n = call.in(1).numel(), bytes = call.in(0).bytes();
-  const double alpha = call.attrs().get_float("alpha");
+  const double alpha = call.attrs().get_float(ir::attr::alpha);
   const bool is_vector = call.in(0).rank() <= 1;
   return with_type(call.in(0).dtype, [&, dtype = call.in(1).dtype]<typename T>(T) -> Prepared {
     const auto run = [=](const Args& args) {

@@ -61,7 +61,7 @@ Prepared prepare_typed(const Call& call) {
   constexpr bool is_mean = reduce == ScatterReduce::mean;
   const Lines lines(call, call.in(0), call.in(1), call.in(2));
   const int64_t n = call.in(0).numel(), bytes = call.in(0).bytes();
-  const bool include_self = call.attrs().get_bool("include_self");
+  const bool include_self = call.attrs().get_bool(ir::attr::include_self);
   const auto run = [=](const Args& args) {
     copy_unless_same(args, bytes);
     T* out = args.out<T>();

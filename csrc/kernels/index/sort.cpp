@@ -77,10 +77,12 @@ Prepared sorted(const Call& call, bool descending, int64_t kept) {
   });
 }
 
-Prepared sort(const Call& call) { return sorted(call, call.attrs().get_bool("descending"), -1); }
+Prepared sort(const Call& call) {
+  return sorted(call, call.attrs().get_bool(ir::attr::descending), -1);
+}
 
 Prepared topk(const Call& call) {
-  return sorted(call, call.attrs().get_bool("largest"), call.attrs().get_int("k"));
+  return sorted(call, call.attrs().get_bool(ir::attr::largest), call.attrs().get_int(ir::attr::k));
 }
 
 KERNEL("sort", sort)

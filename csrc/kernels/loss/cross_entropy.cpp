@@ -29,7 +29,7 @@ struct Scores {
 
   Scores(const Call& call, const ir::Type& x)
       : samples(x.sizes[0]),
-        classes{x.sizes[1], call.attrs().get_int("ignore_index")},
+        classes{x.sizes[1], call.attrs().get_int(ir::attr::ignore_index)},
         reduction(ops::reduction_of({call.op})),
         upcast(upcast_from(x.dtype)),
         downcast(downcast_to(x.dtype)) {}

@@ -34,8 +34,8 @@ struct CtcSizes {
         batch(call.in(first).sizes[1]),
         classes(call.in(first).sizes[2]),
         labels(call.in(first + 1).sizes[1]),
-        blank(call.attrs().get_int("blank")),
-        zero_infinity(call.attrs().get_bool("zero_infinity")) {}
+        blank(call.attrs().get_int(ir::attr::blank)),
+        zero_infinity(call.attrs().get_bool(ir::attr::zero_infinity)) {}
 
   int64_t states() const { return 2 * labels + 1; }
 };

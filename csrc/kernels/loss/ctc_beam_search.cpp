@@ -216,9 +216,12 @@ void check_sequence(const T* probs, int64_t length, int64_t stride, const Shape&
 Prepared beam_search(const Call& call) {
   const auto prepare = [&]<typename T, typename Index>(T, Index) -> Prepared {
     const ir::Dims& sizes = call.in(0).sizes;
-    const Shape shape{sizes[0], sizes[1], sizes[2],
-                      static_cast<int32_t>(call.attrs().get_int("blank")),
-                      call.attrs().get_int("beam_width"), call.attrs().get_int("top_paths")};
+    const Shape shape{sizes[0],
+                      sizes[1],
+                      sizes[2],
+                      static_cast<int32_t>(call.attrs().get_int(ir::attr::blank)),
+                      call.attrs().get_int(ir::attr::beam_width),
+                      call.attrs().get_int(ir::attr::top_paths)};
     const Slots slots(call.threads, shape.batch, Slots::grain, static_cast<int64_t>(shape.bytes()));
     return slots.prepared([shape](const Args& args, const Slot& slot) {
       const auto decode = [&](int64_t entry, Search& search) {

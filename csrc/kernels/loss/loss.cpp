@@ -67,7 +67,7 @@ struct Weight {
 // The name of the attribute that shapes the loss; empty: it has none.
 template <typename T>
 T parameter_of(const Call& call) {
-  for (const char* name : {"beta", "delta"}) {
+  for (const ir::AttrName name : {ir::attr::beta, ir::attr::delta}) {
     if (call.attrs().has(name)) return static_cast<T>(call.attrs().get_float(name));
   }
   return 0;

@@ -25,7 +25,7 @@ struct Scores {
   Scores(const Call& call, const ir::Type& x) : reduction(ops::reduction_of({call.op})) {
     const bool one_sample = x.rank() == 1;
     batch = one_sample ? 1 : x.sizes[0];
-    classes = {x.sizes[one_sample ? 0 : 1], call.attrs().get_int("ignore_index")};
+    classes = {x.sizes[one_sample ? 0 : 1], call.attrs().get_int(ir::attr::ignore_index)};
     inner = one_sample ? 1 : ir::product({x.sizes.begin() + 2, x.sizes.end()});
     if (one_sample && reduction == none) reduction = sum;  // of one number
   }

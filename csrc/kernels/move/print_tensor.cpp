@@ -23,15 +23,15 @@ struct Format {
 
   explicit Format(const Call& call) {
     const ir::Attrs& attrs = call.attrs();
-    title = attrs.get_string("title");
-    separator = attrs.get_string("separator");
-    open = attrs.get_string("open_bracket");
-    close = attrs.get_string("close_bracket");
-    edge_items = attrs.get_int("edge_items");
-    line_width = attrs.get_int("max_line_width");
-    digits = attrs.get_int("digits");
-    number = attrs.get_string("float_format");
-    summarises = call.in(0).numel() > attrs.get_int("summarise_threshold");
+    title = attrs.get_string(ir::attr::title);
+    separator = attrs.get_string(ir::attr::separator);
+    open = attrs.get_string(ir::attr::open_bracket);
+    close = attrs.get_string(ir::attr::close_bracket);
+    edge_items = attrs.get_int(ir::attr::edge_items);
+    line_width = attrs.get_int(ir::attr::max_line_width);
+    digits = attrs.get_int(ir::attr::digits);
+    number = attrs.get_string(ir::attr::float_format);
+    summarises = call.in(0).numel() > attrs.get_int(ir::attr::summarise_threshold);
   }
 };
 

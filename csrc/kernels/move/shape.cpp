@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "ir/element.h"
 #include "kernels/move/copy.h"
 #include "ops/kernel.h"
-#include "support/half.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 
@@ -54,7 +53,8 @@ Prepared permute(const Call& call) {
   const Type& x = call.in(0);
   const Dims old = x.actual_strides();
   Dims strides;
-  for (int64_t dim : ops::wrap_dims({call.op}, ops::ints_of(call.attrs(), "dims"), x.rank())) {
+  for (int64_t dim :
+       ops::wrap_dims({call.op}, ops::ints_of(call.attrs(), ir::attr::dims), x.rank())) {
     strides.push_back(old[dim]);
   }
   return run_copies({{0, to_whole(call, call.out().sizes, strides)}});
@@ -116,7 +116,7 @@ Prepared window_backward(const Call& call) {
 
 Prepared cat(const Call& call) {
   const Type& out = call.out();
-  const int64_t dim = ops::wrap_dim({call.op}, call.attrs().get_int("dim"), out.rank());
+  const int64_t dim = ops::wrap_dim({call.op}, call.attrs().get_int(ir::attr::dim), out.rank());
   const Dims strides = ir::contiguous_strides(out.sizes);
   std::vector<OperandCopy> copies;
   int64_t at = 0;
@@ -130,29 +130,10 @@ Prepared cat(const Call& call) {
   return run_copies(std::move(copies));
 }
 
-// The bytes of a number as one element of `dtype`.
-std::array<std::byte, 8> element_of(double value, ir::DType dtype) {
-  std::array<std::byte, 8> bytes{};
-  const auto put = [&](auto element) { std::memcpy(bytes.data(), &element, sizeof(element)); };
-  switch (dtype) {
-    case ir::DType::boolean: put(value != 0); break;
-    case ir::DType::u8: put(static_cast<uint8_t>(value)); break;
-    case ir::DType::i8: put(static_cast<int8_t>(value)); break;
-    case ir::DType::i16: put(static_cast<int16_t>(value)); break;
-    case ir::DType::i32: put(static_cast<int32_t>(value)); break;
-    case ir::DType::i64: put(static_cast<int64_t>(value)); break;
-    case ir::DType::f32: put(static_cast<float>(value)); break;
-    case ir::DType::f64: put(value); break;
-    case ir::DType::f16: put(float_to_f16(static_cast<float>(value))); break;
-    case ir::DType::bf16: put(float_to_bf16(static_cast<float>(value))); break;
-  }
-  return bytes;
-}
-
 Prepared constant_pad_nd(const Call& call) {
   const Type& x = call.in(0);
   const Type& out = call.out();
-  const Dims pad = ops::ints_of(call.attrs(), "pad");
+  const Dims pad = ops::ints_of(call.attrs(), ir::attr::pad);
   const Dims from = x.actual_strides(), to = ir::contiguous_strides(out.sizes);
   Dims sizes = x.sizes;
   int64_t target = 0, source = 0;
@@ -166,7 +147,9 @@ Prepared constant_pad_nd(const Call& call) {
   }
   CopyPlan plan(sizes, to, from, item_bytes_of(call));
   plan.offsets(target, source);
-  const auto value = element_of(call.attrs().get_float("value"), out.dtype);
+  const ir::Number number(call.attrs().get_float(ir::attr::value));
+  std::array<std::byte, 8> value{};
+  ir::store_element(out.dtype, value.data(), 0, number);
   return {[plan, value, n = out.numel(), bytes = item_bytes_of(call)](const Args& args) {
     fill_items(args.outputs[0], value.data(), bytes, n, args.threads);
     plan.run(args.outputs[0], args.inputs[0], args.threads);
@@ -178,7 +161,8 @@ Prepared flip(const Call& call) {
   Dims strides = x.actual_strides();
   int64_t start = 0;
   if (x.numel() > 0 && x.rank() > 0) {
-    for (int64_t d : ops::wrap_dims({call.op}, ops::ints_of(call.attrs(), "dims"), x.rank())) {
+    for (int64_t d :
+         ops::wrap_dims({call.op}, ops::ints_of(call.attrs(), ir::attr::dims), x.rank())) {
       start += (x.sizes[d] - 1) * strides[d];
       strides[d] = -strides[d];
     }
@@ -201,8 +185,8 @@ Prepared by_way_of_scratch(const Call& call, std::vector<OperandCopy> copies) {
 
 // How far each dimension is rolled, from 0 to its size.
 Dims roll_of_each_dim(const Call& call, const Dims& sizes) {
-  const Dims shifts = ops::ints_of(call.attrs(), "shifts");
-  const Dims dims = ops::ints_of(call.attrs(), "dims");
+  const Dims shifts = ops::ints_of(call.attrs(), ir::attr::shifts);
+  const Dims dims = ops::ints_of(call.attrs(), ir::attr::dims);
   Dims rolls(sizes.size(), 0);
   for (size_t i = 0; i < shifts.size(); ++i) {
     const int64_t rank = static_cast<int64_t>(sizes.size());
@@ -216,7 +200,7 @@ Dims roll_of_each_dim(const Call& call, const Dims& sizes) {
 Prepared roll(const Call& call) {
   const Type& x = call.in(0);
   if (x.numel() <= 1) return copy_all(call);
-  const bool flat = ops::ints_of(call.attrs(), "dims").empty();
+  const bool flat = ops::ints_of(call.attrs(), ir::attr::dims).empty();
   const Dims sizes = flat ? Dims{x.numel()} : x.sizes;
   const Dims from = flat ? Dims{1} : x.actual_strides(), to = ir::contiguous_strides(sizes);
   const Dims rolls = roll_of_each_dim(call, sizes);
@@ -248,7 +232,7 @@ Prepared roll(const Call& call) {
 Prepared repeat(const Call& call) {
   const Type& x = call.in(0);
   const Dims old = x.actual_strides();
-  const Dims repeats = ops::ints_of(call.attrs(), "repeats");
+  const Dims repeats = ops::ints_of(call.attrs(), ir::attr::repeats);
   const size_t added = repeats.size() - old.size();
   Dims sizes, strides;
   for (size_t d = 0; d < repeats.size(); ++d) {
@@ -267,7 +251,7 @@ Prepared triangle(const Call& call, bool lower) {
   const CopyPlan whole = to_whole(call, x.sizes, x.actual_strides());
   const int64_t rows = x.sizes[x.rank() - 2], columns = x.sizes[x.rank() - 1];
   const int64_t diagonal =
-      std::clamp<int64_t>(call.attrs().get_int("diagonal"), -rows - 1, columns);
+      std::clamp<int64_t>(call.attrs().get_int(ir::attr::diagonal), -rows - 1, columns);
   const int64_t all_rows = columns == 0 ? 0 : x.numel() / columns;
   const int64_t item = item_bytes_of(call);
   return {[=](const Args& args) {

@@ -165,8 +165,9 @@ Prepared of_any_types(const Call& call, size_t images, ops::Prepare prepare) {
 
 Prepared batch_norm(const Call& call) {
   return with_image_type(call, 0, [&]<typename E>(E) -> Prepared {
-    const BatchNorm<E> norm{channels_of(call, 0), call.attrs().get_float("eps"),
-                            call.attrs().get_float("momentum"), call.attrs().get_bool("relu")};
+    const BatchNorm<E> norm{channels_of(call, 0), call.attrs().get_float(ir::attr::eps),
+                            call.attrs().get_float(ir::attr::momentum),
+                            call.attrs().get_bool(ir::attr::relu)};
     return {[norm](const Args& args) { norm.run(args); },
             Work<simd::NumberOf<E>, Moments>::bytes(norm.c)};
   });
@@ -192,7 +193,7 @@ Prepared normalize_by(const Call& call, const ImagesOf& images_of, const Invstd&
 
 Prepared batch_norm_inference(const Call& call) {
   return with_image_type(call, 0, [&]<typename E>(E) -> Prepared {
-    const double eps = call.attrs().get_float("eps");
+    const double eps = call.attrs().get_float(ir::attr::eps);
     return normalize_by<E>(
         call,
         [](const Args& args) {
@@ -204,7 +205,7 @@ Prepared batch_norm_inference(const Call& call) {
 
 Prepared batch_norm_apply(const Call& call) {
   return with_image_type(call, 0, [&]<typename E>(E) -> Prepared {
-    const bool relu = call.attrs().get_bool("relu");
+    const bool relu = call.attrs().get_bool(ir::attr::relu);
     return normalize_by<E>(
         call, [relu](const Args& args) { return finished_images<E>(args, relu); },
         [](auto invstd) { return invstd; });
@@ -282,8 +283,8 @@ struct BatchNormBackward {
 
 Prepared batch_norm_backward(const Call& call) {
   return with_image_type(call, 1, [&]<typename E>(E) -> Prepared {
-    const BatchNormBackward<E> norm{channels_of(call, 1), call.attrs().get_bool("training"),
-                                    call.attrs().get_bool("grad_residual")};
+    const BatchNormBackward<E> norm{channels_of(call, 1), call.attrs().get_bool(ir::attr::training),
+                                    call.attrs().get_bool(ir::attr::grad_residual)};
     return {[norm](const Args& args) { norm.run(args); },
             Work<simd::NumberOf<E>, GradSums>::bytes(norm.c)};
   });

@@ -19,10 +19,10 @@ struct Groups {
   int64_t batch, groups, depth, inner;
 
   explicit Groups(const Call& call) {
-    batch = call.attrs().get_int("N");
-    groups = call.attrs().get_int("group");
-    depth = call.attrs().get_int("C") / groups;
-    inner = call.attrs().get_int("HxW");
+    batch = call.attrs().get_int(ir::attr::N);
+    groups = call.attrs().get_int(ir::attr::group);
+    depth = call.attrs().get_int(ir::attr::C) / groups;
+    inner = call.attrs().get_int(ir::attr::HxW);
   }
   int64_t channels() const { return groups * depth; }
   int64_t per_group() const { return depth * inner; }
@@ -38,7 +38,7 @@ struct Groups {
 Prepared group_norm(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     const Groups s(call);
-    const double eps = call.attrs().get_float("eps");
+    const double eps = call.attrs().get_float(ir::attr::eps);
     return {[s, eps, &loops = rows<T>()](const Args& args) {
       const T *weight = args.in<T>(1), *bias = args.in<T>(2);
       if (s.per_group() == 0) {
@@ -118,7 +118,7 @@ struct GroupNormBackward {
 
 Prepared group_norm_backward(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
-    const std::vector<bool> mask = call.attrs().get_bools("output_mask");
+    const std::vector<bool> mask = call.attrs().get_bools(ir::attr::output_mask);
     const GroupNormBackward<T> norm{Groups(call), {mask[0], mask[1], mask[2]}};
     const int64_t rows = norm.s.batch * norm.s.channels();
     return {[norm](const Args& args) { norm.run(args); },

@@ -17,7 +17,7 @@ struct Split {
   int64_t rows = 1, n = 1;
 
   Split(const Call& call, const ir::Type& x) {
-    n = ir::product(call.attrs().get_ints("normalized_shape"));
+    n = ir::product(call.attrs().get_ints(ir::attr::normalized_shape));
     rows = n == 0 ? 0 : x.numel() / n;
   }
   int64_t grain() const { return std::max<int64_t>(grain_elements / n, 1); }
@@ -26,7 +26,7 @@ struct Split {
 Prepared layer_norm(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     const Split split(call, call.in(0));
-    const double eps = call.attrs().get_float("eps");
+    const double eps = call.attrs().get_float(ir::attr::eps);
     return {[split, eps, &loops = rows<T>()](const Args& args) {
       if (split.rows == 0) return;
       parallel_for(args.threads, split.rows, split.grain(), [&](int64_t i) {
@@ -106,7 +106,7 @@ struct Gradients {
 Prepared layer_norm_backward(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
     const Split split(call, call.in(1));
-    const std::vector<bool> mask = call.attrs().get_bools("output_mask");
+    const std::vector<bool> mask = call.attrs().get_bools(ir::attr::output_mask);
     const int64_t chunks = std::clamp<int64_t>(split.rows / least_rows, 1, most_chunks);
     const Gradients<T> gradients{split, chunks, {mask[0], mask[1], mask[2]}};
     return {[gradients](const Args& args) { gradients.run(args); }, gradients.scratch_bytes()};

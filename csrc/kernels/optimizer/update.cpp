@@ -10,10 +10,10 @@
 #include <optional>
 #include <type_traits>
 
+#include "ir/element.h"
 #include "kernels/float16_blocks.h"
 #include "kernels/simd/optimizer.h"
 #include "ops/kernel.h"
-#include "support/half.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -35,12 +35,7 @@ const simd::UpdateTable<T>& table() {
 
 // Element i of a floating-point operand.
 double number(const Args& args, size_t operand, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::f16: return f16_to_float(args.in<uint16_t>(operand)[i]);
-    case DType::bf16: return bf16_to_float(args.in<uint16_t>(operand)[i]);
-    case DType::f64: return args.in<double>(operand)[i];
-    default: return args.in<float>(operand)[i];
-  }
+  return ir::element_at(dtype, args.inputs[operand], i);
 }
 
 // The number of an operand that may be absent: then 1.
@@ -139,7 +134,7 @@ template <typename Tensor>
 Prepared accumulate(const Call& call) {
   using T = typename Tensor::Element;
   const int64_t n = call.out().numel();
-  const double scale = call.attrs().get_float("scale", 1.0);
+  const double scale = call.attrs().get_float(ir::attr::scale, 1.0);
   const auto factor_type = type_of(call, 2);
   const DType acc_type = call.in(0).dtype, grad_type = call.in(1).dtype;
   const auto run = table<T>().accumulate;
@@ -165,8 +160,9 @@ simd::SgdStep<N> sgd_numbers(const Hyper& hyper, double sign, bool nesterov, boo
 // Of sgd_update: run(args, step) for the numbers of the step, unless it is skipped.
 template <typename N, typename Run>
 Prepared sgd_with(const Call& call, const Run& run) {
-  const bool nesterov = call.attrs().get_bool("nesterov", false), has_buffer = call.has_in(2);
-  const double sign = call.attrs().get_bool("maximize", false) ? -1.0 : 1.0;
+  const bool nesterov = call.attrs().get_bool(ir::attr::nesterov, false),
+             has_buffer = call.has_in(2);
+  const double sign = call.attrs().get_bool(ir::attr::maximize, false) ? -1.0 : 1.0;
   const DType step_type = call.in(3).dtype, hyper_type = call.in(4).dtype;
   const auto scale_type = type_of(call, 5);
   const bool can_skip = call.has_in(6);
@@ -236,9 +232,9 @@ simd::AdamStep<T> adam_numbers(const Hyper& hyper, double count, const AdamFlags
 // Of adam_update: run(args, step) for the numbers of the step, unless it is skipped.
 template <typename N, typename Run>
 Prepared adam_with(const Call& call, const Run& run) {
-  const AdamFlags flags = {call.attrs().get_bool("maximize", false) ? -1.0 : 1.0,
-                           call.attrs().get_bool("decoupled_weight_decay", false),
-                           call.attrs().get_bool("bias_correction", true)};
+  const AdamFlags flags = {call.attrs().get_bool(ir::attr::maximize, false) ? -1.0 : 1.0,
+                           call.attrs().get_bool(ir::attr::decoupled_weight_decay, false),
+                           call.attrs().get_bool(ir::attr::bias_correction, true)};
   const DType step_type = call.in(5).dtype, hyper_type = call.in(6).dtype;
   const auto scale_type = type_of(call, 7);
   const bool can_skip = call.has_in(8), has_max = call.has_in(4);

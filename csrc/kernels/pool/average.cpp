@@ -21,8 +21,8 @@ struct Divisors {
   std::vector<T> rows, columns;
 
   Divisors(const Call& call, const Pooling& pool) {
-    const bool with_padding = call.attrs().get_bool("count_include_pad");
-    const auto fixed = call.attrs().maybe_int("divisor_override");
+    const bool with_padding = call.attrs().get_bool(ir::attr::count_include_pad);
+    const auto fixed = call.attrs().maybe_int(ir::attr::divisor_override);
     for (int64_t i = 0; i < pool.h.out; ++i) {
       rows.push_back(static_cast<T>(fixed ? *fixed : extent(pool.h, i, with_padding)));
     }

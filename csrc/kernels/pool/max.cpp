@@ -54,7 +54,7 @@ Index* positions_at(const Args& args, bool keeps, int64_t offset) {
   return keeps ? args.out<Index>(1) + offset : nullptr;
 }
 
-bool keeps_positions(const Call& call) { return call.attrs().get_bool("keep"); }
+bool keeps_positions(const Call& call) { return call.attrs().get_bool(ir::attr::keep); }
 
 constexpr int64_t grain_elements = 16384;
 

@@ -272,8 +272,9 @@ Prepared forward(const Call& call, const auto& taps, bool averages = false) {
   const Dims &image = call.in(0).sizes, &out = call.out().sizes;
   const int64_t rows = image[image.size() - 2], columns = image.back();
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
-    Resize<T> resize(planes_of(image), rows, columns, taps(rows, out[out.size() - 2], "scales_h"),
-                     taps(columns, out.back(), "scales_w"));
+    Resize<T> resize(planes_of(image), rows, columns,
+                     taps(rows, out[out.size() - 2], ir::attr::scales_h),
+                     taps(columns, out.back(), ir::attr::scales_w));
     resize.averages = averages;
     return prepare_resize(call, resize);
   });
@@ -286,27 +287,27 @@ Prepared backward(const Call& call, const auto& taps) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) {
     return prepare_resize(
         call, Resize<T>(planes_of(image), grad_rows, grad_columns,
-                        turned_round(taps(rows, grad_rows, "scales_h"), rows),
-                        turned_round(taps(columns, grad_columns, "scales_w"), columns)));
+                        turned_round(taps(rows, grad_rows, ir::attr::scales_h), rows),
+                        turned_round(taps(columns, grad_columns, ir::attr::scales_w), columns)));
   });
 }
 
 auto adaptive_of(bool is_gradient) {
-  return [=](int64_t size, int64_t out, const char*) {
+  return [=](int64_t size, int64_t out, ir::AttrName) {
     return adaptive_taps(size, out, is_gradient);
   };
 }
 
 auto nearest_of(const Call& call) {
-  return [&call](int64_t size, int64_t out, const char* scale) {
+  return [&call](int64_t size, int64_t out, ir::AttrName scale) {
     return nearest_taps(size, out, call.attrs().maybe_float(scale));
   };
 }
 
 template <Taps (*make)(int64_t, int64_t, bool, std::optional<double>)>
 auto corners_of(const Call& call) {
-  return [&call](int64_t size, int64_t out, const char* scale) {
-    return make(size, out, call.attrs().get_bool("align_corners"),
+  return [&call](int64_t size, int64_t out, ir::AttrName scale) {
+    return make(size, out, call.attrs().get_bool(ir::attr::align_corners),
                        call.attrs().maybe_float(scale));
   };
 }

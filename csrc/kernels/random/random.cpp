@@ -41,7 +41,7 @@ void for_blocks(const simd::RandomTable& table, const Draw& draw, int threads, i
 // fn(word, element) -> value for each element of the result.
 template <typename T, typename Fn>
 Prepared by_word(const Call& call, size_t rng, Fn fn) {
-  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int(ir::attr::salt);
   const simd::RandomTable& table = simd::random_table();
   return {[=, &table](const Args& args) {
     T* out = args.out<T>();
@@ -93,8 +93,8 @@ Prepared rng_fold(const Call&) {
 }
 
 Prepared dropout_f32(const Call& call) {
-  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
-  const Dropout dropout(call.attrs().get_float("p"));
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int(ir::attr::salt);
+  const Dropout dropout(call.attrs().get_float(ir::attr::p));
   const simd::RandomTable& table = simd::random_table();
   return {[=, &table](const Args& args) {
     const float* x = args.in<float>(0);
@@ -114,8 +114,8 @@ Prepared dropout_f32(const Call& call) {
 // Of 16-bit floats, block by block in the first cache.
 Prepared dropout_half(const Call& call) {
   constexpr int64_t most = 16 * random_group;
-  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
-  const Dropout dropout(call.attrs().get_float("p"));
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int(ir::attr::salt);
+  const Dropout dropout(call.attrs().get_float(ir::attr::p));
   if (dropout.drops_all || !is_on("blocked_upcast")) return {};
   const Upcast upcast = upcast_from(call.out().dtype);
   const Downcast downcast = downcast_to(call.out().dtype);
@@ -136,7 +136,7 @@ Prepared dropout_half(const Call& call) {
 
 Prepared stochastic_cast(const Call& call) {
   constexpr int64_t most = 16 * random_group;
-  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int(ir::attr::salt);
   const ChanceRound round = chance_round_to(call.out().dtype);
   const Downcast downcast = downcast_to(call.out().dtype);
   return {[=](const Args& args) {
@@ -153,7 +153,7 @@ Prepared stochastic_cast(const Call& call) {
 }
 
 Prepared dropout_f64(const Call& call) {
-  const Dropout dropout(call.attrs().get_float("p"));
+  const Dropout dropout(call.attrs().get_float(ir::attr::p));
   return by_word<double>(call, 1, [=](const Args& args, uint32_t word, int64_t i) {
     const bool stays = !dropout.drops_all && word >= dropout.threshold;
     return args.in<double>(0)[i] * (stays ? dropout.scale : 0.0);
@@ -182,8 +182,8 @@ Prepared bernoulli(const Call& call) {
 
 Prepared uniform(const Call& call) {
   return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
-    const auto low = static_cast<T>(call.attrs().get_float("low", 0.0));
-    const auto high = static_cast<T>(call.attrs().get_float("high", 1.0));
+    const auto low = static_cast<T>(call.attrs().get_float(ir::attr::low, 0.0));
+    const auto high = static_cast<T>(call.attrs().get_float(ir::attr::high, 1.0));
     return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
       const T value = low + unit<T>(word) * (high - low);
       return value < high ? value : low;  // rounding may reach `high`, which is not of the range
@@ -193,7 +193,7 @@ Prepared uniform(const Call& call) {
 
 Prepared exponential(const Call& call) {
   return with_float_type(call, call.out().dtype, [&]<typename T>(T) {
-    const auto scale = static_cast<T>(-1.0 / call.attrs().get_float("lambd", 1.0));
+    const auto scale = static_cast<T>(-1.0 / call.attrs().get_float(ir::attr::lambd, 1.0));
     return by_word<T>(call, 0, [=](const Args&, uint32_t word, int64_t) {
       constexpr T least = T{0.5} * unit<T>(0x100);
       return scale * std::log1p(-std::max(unit<T>(word), least));  // all are above 0
@@ -202,9 +202,9 @@ Prepared exponential(const Call& call) {
 }
 
 Prepared normal_f32(const Call& call) {
-  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
-  const auto mean = static_cast<float>(call.attrs().get_float("mean", 0.0));
-  const auto std = static_cast<float>(call.attrs().get_float("std", 1.0));
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int(ir::attr::salt);
+  const auto mean = static_cast<float>(call.attrs().get_float(ir::attr::mean, 0.0));
+  const auto std = static_cast<float>(call.attrs().get_float(ir::attr::std, 1.0));
   const simd::RandomTable& table = simd::random_table();
   return {[=, &table](const Args& args) {
     float* out = args.out<float>();
@@ -222,9 +222,9 @@ Prepared normal_f32(const Call& call) {
 }
 
 Prepared normal_f64(const Call& call) {
-  const int64_t salt = call.attrs().get_int("salt");
-  const double mean = call.attrs().get_float("mean", 0.0);
-  const double std = call.attrs().get_float("std", 1.0);
+  const int64_t salt = call.attrs().get_int(ir::attr::salt);
+  const double mean = call.attrs().get_float(ir::attr::mean, 0.0);
+  const double std = call.attrs().get_float(ir::attr::std, 1.0);
   const simd::RandomTable& table = simd::random_table();
   return by_word<double>(call, 0, [=, &table](const Args& args, uint32_t word, int64_t i) {
     Draw second = draw_of(args.in<int32_t>(0), salt);
@@ -239,8 +239,9 @@ Prepared normal_f64(const Call& call) {
 
 template <typename T>
 Prepared random_int_of(const Call& call) {
-  const int64_t low = call.attrs().get_int("low", 0), salt = call.attrs().get_int("salt");
-  const auto range = static_cast<uint64_t>(call.attrs().get_int("high")) -
+  const int64_t low = call.attrs().get_int(ir::attr::low, 0),
+                salt = call.attrs().get_int(ir::attr::salt);
+  const auto range = static_cast<uint64_t>(call.attrs().get_int(ir::attr::high)) -
                      static_cast<uint64_t>(low);
   const simd::RandomTable& table = simd::random_table();
   return by_word<T>(call, 0, [=, &table](const Args& args, uint32_t word, int64_t i) {
@@ -258,7 +259,7 @@ Prepared random_int_of(const Call& call) {
 
 template <typename T>
 Prepared permutation_of(const Call& call) {
-  const int64_t n = call.out().numel(), salt = call.attrs().get_int("salt");
+  const int64_t n = call.out().numel(), salt = call.attrs().get_int(ir::attr::salt);
   const simd::RandomTable& table = simd::random_table();
   return {[=, &table](const Args& args) {
     T* out = args.out<T>();
@@ -280,29 +281,11 @@ Prepared normal(const Call& call) {
 }
 
 Prepared random_int(const Call& call) {
-  switch (call.out().dtype) {
-    case DType::boolean:
-    case DType::u8: return random_int_of<uint8_t>(call);
-    case DType::i8: return random_int_of<int8_t>(call);
-    case DType::i16: return random_int_of<int16_t>(call);
-    case DType::i32: return random_int_of<int32_t>(call);
-    case DType::i64: return random_int_of<int64_t>(call);
-    case DType::f64: return random_int_of<double>(call);
-    default: return random_int_of<float>(call);
-  }
+  return with_number_type(call.out().dtype, [&]<typename T>(T) { return random_int_of<T>(call); });
 }
 
 Prepared permutation(const Call& call) {
-  switch (call.out().dtype) {
-    case DType::boolean:
-    case DType::u8: return permutation_of<uint8_t>(call);
-    case DType::i8: return permutation_of<int8_t>(call);
-    case DType::i16: return permutation_of<int16_t>(call);
-    case DType::i32: return permutation_of<int32_t>(call);
-    case DType::i64: return permutation_of<int64_t>(call);
-    case DType::f64: return permutation_of<double>(call);
-    default: return permutation_of<float>(call);
-  }
+  return with_number_type(call.out().dtype, [&]<typename T>(T) { return permutation_of<T>(call); });
 }
 
 KERNEL("rng_advance", rng_advance)

@@ -15,7 +15,7 @@ Prepared gru(const Call& call) {
     const Recurrence r(call, 0);
     const ForwardSteps<T> steps(r, gates);
     const int64_t h = r.hidden;
-    const bool keeps = call.attrs().get_bool("keep");
+    const bool keeps = call.attrs().get_bool(ir::attr::keep);
     const size_t zeros_at = steps.scratch_bytes(), kept_at = zeros_at + array_bytes<T>(gates * h);
     const auto run = [=](const Args& args) {
       T* zeros = reinterpret_cast<T*>(args.scratch + zeros_at);
@@ -47,8 +47,8 @@ Prepared gru_backward(const Call& call) {
   return with_float_type(call, call.in(BackwardOperands::x).dtype, [&]<typename T>(T) -> Prepared {
     using In = BackwardOperands;
     const Recurrence r(call, In::x);
-    const bool has_bias = call.attrs().get_bool("has_bias");
-    const bool wants_dx = call.attrs().get_bool("wants_dx");
+    const bool has_bias = call.attrs().get_bool(ir::attr::has_bias);
+    const bool wants_dx = call.attrs().get_bool(ir::attr::wants_dx);
     const int64_t h = r.hidden, input = r.input;
     const BackwardSteps<T> steps(r, gates, kept * h);
     const auto run = [=](const Args& args) {

@@ -28,7 +28,7 @@ Prepared lstm(const Call& call) {
     const Recurrence r(call, 0);
     const ForwardSteps<T> steps(r, gates);
     const int64_t h = r.hidden;
-    const bool keeps = call.attrs().get_bool("keep");
+    const bool keeps = call.attrs().get_bool(ir::attr::keep);
     const size_t bias_at = steps.scratch_bytes(), kept_at = bias_at + array_bytes<T>(gates * h);
     const auto run = [=](const Args& args) {
       T* bias = reinterpret_cast<T*>(args.scratch + bias_at);
@@ -63,8 +63,8 @@ Prepared lstm_backward(const Call& call) {
   return with_float_type(call, call.in(BackwardOperands::x).dtype, [&]<typename T>(T) -> Prepared {
     using In = BackwardOperands;
     const Recurrence r(call, In::x);
-    const bool has_bias = call.attrs().get_bool("has_bias");
-    const bool wants_dx = call.attrs().get_bool("wants_dx");
+    const bool has_bias = call.attrs().get_bool(ir::attr::has_bias);
+    const bool wants_dx = call.attrs().get_bool(ir::attr::wants_dx);
     const int64_t h = r.hidden, width = gates * h;
     const BackwardSteps<T> steps(r, gates, width);
     const size_t grad_at = steps.scratch_bytes();

@@ -22,7 +22,7 @@ Recurrence::Recurrence(const ops::Call& call, size_t first)
       batch(call.in(first).sizes[1]),
       input(call.in(first).sizes[2]),
       hidden(call.in(first + 1).sizes[1]),
-      reverse(call.attrs().get_bool("reverse")) {}
+      reverse(call.attrs().get_bool(ir::attr::reverse)) {}
 
 template <typename T>
 void add_biases(int64_t n, const T* b_ih, const T* b_hh, T* out) {

@@ -6,7 +6,7 @@
 namespace poptorch::kernels {
 namespace {
 
-bool is_relu(const Call& call) { return call.attrs().get_string("nonlinearity") == "relu"; }
+bool is_relu(const Call& call) { return call.attrs().get_string(ir::attr::nonlinearity) == "relu"; }
 
 Prepared rnn(const Call& call) {
   return with_float_type(call, call.in(0).dtype, [&]<typename T>(T) -> Prepared {
@@ -40,8 +40,8 @@ Prepared rnn_backward(const Call& call) {
   return with_float_type(call, call.in(BackwardOperands::x).dtype, [&]<typename T>(T) -> Prepared {
     using In = BackwardOperands;
     const Recurrence r(call, In::x);
-    const bool has_bias = call.attrs().get_bool("has_bias");
-    const bool wants_dx = call.attrs().get_bool("wants_dx");
+    const bool has_bias = call.attrs().get_bool(ir::attr::has_bias);
+    const bool wants_dx = call.attrs().get_bool(ir::attr::wants_dx);
     const auto run_cell =
         is_relu(call) ? cells<T>().rnn_relu_backward : cells<T>().rnn_tanh_backward;
     const int64_t h = r.hidden;

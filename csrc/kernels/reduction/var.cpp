@@ -59,9 +59,9 @@ Prepared var(const Call& call) {
     using Squares = Moment<T, true>;
     const ReducePlan plan(call.in(0), ops::reduced_dims({call.op}, call.in(0)));
     const auto count = static_cast<double>(plan.count);
-    const double correction = call.attrs().maybe_float("correction").value_or(1);
+    const double correction = call.attrs().maybe_float(ir::attr::correction).value_or(1);
     const double divisor = count == 0 ? 0.0 : std::max(0.0, count - correction);
-    const bool root = call.attrs().get_bool("root", false);
+    const bool root = call.attrs().get_bool(ir::attr::root, false);
     const size_t totals = align_up(Reduction<Sum>(plan, {}).scratch_bytes());
     const auto run = [=](const Args& args) {
       auto* mean = reinterpret_cast<double*>(args.scratch + totals);

@@ -76,8 +76,8 @@ class PartMaker {
   bool is_link(const ir::Op& op) const {
     const ir::Value* image = op.operand(0);
     if (image == nullptr || image->type.rank() != 4 || is_backward(op)) return false;
-    if (is_permute(op)) return op.attrs.get_ints("dims")[0] == 0;
-    if (op.name == ir::op::max_pool2d) return ops::attr_of(op, "keep") == ir::Attr(false);
+    if (is_permute(op)) return op.attrs.get_ints(ir::attr::dims)[0] == 0;
+    if (op.name == ir::op::max_pool2d) return ops::attr_of(op, ir::attr::keep) == ir::Attr(false);
     if (op.name != ir::op::packed_convolution) return false;
     const ir::Op& weight = *op.operand(1)->op;
     return weight.name != ir::op::pack_convolution || uses_.at(op.operand(1)) == 1;
@@ -118,7 +118,7 @@ class PartMaker {
       const auto part_of = [&](ir::Value* value, const ir::Op& op) {
         if (value == nullptr) return value;
         return list_.add(ir::op::slice, {value},
-                         attrs_of({{"start", first}, {"end", first + entries}}),
+                         attrs_of({{ir::attr::start, first}, {ir::attr::end, first + entries}}),
                          op);
       };
       ir::Value* image = part_of(chain[0]->operands[0], *chain[0]);
@@ -141,9 +141,9 @@ class PartMaker {
     if (op.name != ir::op::packed_convolution) return;
     if (op.operand(1)->op->name != ir::op::pack_convolution) return;
     ir::Op& packing = *op.operand(1)->op;
-    ir::Dims size = packing.attrs.get_ints("input_size");
+    ir::Dims size = packing.attrs.get_ints(ir::attr::input_size);
     size[0] = entries;
-    packing.attrs.set("input_size", size);
+    packing.attrs.set(ir::attr::input_size, size);
   }
 
   ir::Graph& graph_;

@@ -44,11 +44,11 @@ constexpr const char* last_name = "channels_last";
 bool is_image(const ir::Value* value) { return value != nullptr && value->type.rank() == 4; }
 
 bool is_first(const ir::Op& op) {
-  return !(ops::attr_of(op, "layout") == ir::Attr(last_name));
+  return !(ops::attr_of(op, ir::attr::layout) == ir::Attr(last_name));
 }
 
 bool is_off_chip(const ir::Value& state) {
-  return state.op->name == ir::op::state && state.op->attrs.get_bool("off_chip", false);
+  return state.op->name == ir::op::state && state.op->attrs.get_bool(ir::attr::off_chip, false);
 }
 
 // Dimension `dim` of an image, in the other order.
@@ -61,13 +61,13 @@ int64_t moved_dim(int64_t dim) {
 // past the image there (torch 2.13, AVX-512), and may end the process.
 bool is_wide_padding(const ir::Op& op) {
   const ir::Dims& weight = op.operand(op.name == ir::op::convolution_backward ? 2 : 1)->type.sizes;
-  const auto number = [&](const char* name, size_t dim) {
+  const auto number = [&](ir::AttrName name, size_t dim) {
     const ir::Dims given = op.attrs.get_ints(name);
     return given[std::min(dim, given.size() - 1)];
   };
   for (size_t dim = 0; dim < weight.size() - 2; ++dim) {
-    const int64_t reach = number("dilation", dim) * (weight[dim + 2] - 1) + 1;
-    if (number("padding", dim) >= reach) return true;
+    const int64_t reach = number(ir::attr::dilation, dim) * (weight[dim + 2] - 1) + 1;
+    if (number(ir::attr::padding, dim) >= reach) return true;
   }
   return false;
 }
@@ -75,7 +75,7 @@ bool is_wide_padding(const ir::Op& op) {
 // A convolution of the kind that this pass moves.
 bool is_plain(const ir::Op& op) {
   return is_image(op.operand(0)) && is_first(op) && op.operand(0)->type.dtype != ir::DType::f64 &&
-         ops::attr_of(op, "transposed") == ir::Attr(false) && !is_wide_padding(op);
+         ops::attr_of(op, ir::attr::transposed) == ir::Attr(false) && !is_wide_padding(op);
 }
 
 // Not dropout, though it goes element by element: its mask is drawn by the number of the element,
@@ -110,10 +110,10 @@ class TrainedWeights {
   explicit TrainedWeights(const ir::Module& module) {
     if (!is_on("weights_last")) return;
     for (const ir::Op* op : module.all_ops()) {
-      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string("path"));
+      if (op->name == ir::op::assign) assigned_.insert(op->attrs.get_string(ir::attr::path));
       for (const ir::Value* operand : op->operands) {
         const bool stays = operand != nullptr && is_off_chip(*operand) && !ops::is_move(*op);
-        if (stays) pinned_.insert(operand->op->attrs.get_string("path"));
+        if (stays) pinned_.insert(operand->op->attrs.get_string(ir::attr::path));
       }
     }
     for (const ir::Op* op : module.all_ops()) {
@@ -130,7 +130,9 @@ class TrainedWeights {
     }
   }
 
-  bool contains(const ir::Op& op) const { return paths_.contains(op.attrs.get_string("path")); }
+  bool contains(const ir::Op& op) const {
+    return paths_.contains(op.attrs.get_string(ir::attr::path));
+  }
 
  private:
   void take(const ir::Value* value) {
@@ -139,7 +141,7 @@ class TrainedWeights {
     const ir::Dims& sizes = value->type.sizes;
     const bool is_same = sizes[1] == 1 || sizes[2] * sizes[3] == 1;
     if (is_same || !is_first(*value->op)) return;
-    const std::string& path = value->op->attrs.get_string("path");
+    const std::string& path = value->op->attrs.get_string(ir::attr::path);
     if (assigned_.contains(path) && !pinned_.contains(path)) paths_.insert(path);
   }
 
@@ -221,7 +223,8 @@ class Pusher {
       instead_.emplace(op.result(), last);
       return true;
     }
-    ir::Value* first = list_.add(ir::op::permute, {last}, attrs_of({{"dims", to_first}}), op);
+    ir::Value* first =
+        list_.add(ir::op::permute, {last}, attrs_of({{ir::attr::dims, to_first}}), op);
     lasts_.emplace(first, last);
     moved_.insert(first);
     instead_.emplace(op.result(), first);
@@ -233,7 +236,8 @@ class Pusher {
     ir::Value* value = op.operands[0];
     if (stored_.contains(value)) {  // a weight in streaming memory is there in one order alone
       ir::Value* loaded = moved_like(op, value);
-      ir::Value* first = list_.add(ir::op::permute, {loaded}, attrs_of({{"dims", to_first}}), op);
+      ir::Value* first =
+          list_.add(ir::op::permute, {loaded}, attrs_of({{ir::attr::dims, to_first}}), op);
       lasts_.emplace(first, loaded);
       moved_.insert(first);
       instead_.emplace(op.result(), first);
@@ -273,8 +277,9 @@ class Pusher {
     std::vector<ir::Value*> operands = op.operands;
     for (size_t i : images) operands[i] = last(operands[i], op);
     ir::Value*& w = operands[weight];
-    w = moved_.contains(w) ? last(w, op)
-                           : list_.add(ir::op::permute, {w}, attrs_of({{"dims", to_last}}), op);
+    w = moved_.contains(w)
+            ? last(w, op)
+            : list_.add(ir::op::permute, {w}, attrs_of({{ir::attr::dims, to_last}}), op);
     return replace(op, operands, with_layout(op));
   }
 
@@ -287,20 +292,20 @@ class Pusher {
   }
 
   bool push_mean(const ir::Op& op) {
-    if (!lasts_.contains(op.operand(0)) || !op.attrs.has("dim")) return false;
+    if (!lasts_.contains(op.operand(0)) || !op.attrs.has(ir::attr::dim)) return false;
     ir::Attrs attrs = op.attrs;
-    const ir::Attr* dim = op.attrs.find("dim");
+    const ir::Attr* dim = op.attrs.find(ir::attr::dim);
     if (!std::holds_alternative<ir::AttrList>(dim->value)) return false;
-    ir::Dims dims = op.attrs.get_ints("dim");
+    ir::Dims dims = op.attrs.get_ints(ir::attr::dim);
     for (int64_t& d : dims) d = moved_dim(d);
     const bool over_pixels = dims.size() == 2 && std::min(dims[0], dims[1]) == 1 &&
                              std::max(dims[0], dims[1]) == 2;
     if (!over_pixels && !MUTANT(mean_over_any_dims)) return false;
-    attrs.set("dim", dims);
+    attrs.set(ir::attr::dim, dims);
     ir::Value* out = list_.add(ir::op::mean, {last(op.operand(0), op)}, attrs, op);
     const ir::Dims sizes = op.result()->type.sizes;
     if (out->type.sizes != sizes) {  // one pixel: in any order
-      out = list_.add(ir::op::reshape, {out}, attrs_of({{"size", sizes}}), op);
+      out = list_.add(ir::op::reshape, {out}, attrs_of({{ir::attr::size, sizes}}), op);
     }
     instead_.emplace(op.result(), out);
     return true;
@@ -311,7 +316,7 @@ class Pusher {
       if (!is_image(operand) || !lasts_.contains(operand)) return false;
     }
     ir::Attrs attrs = op.attrs;
-    attrs.set("dim", moved_dim(attrs.get_int("dim", 0)));
+    attrs.set(ir::attr::dim, moved_dim(attrs.get_int(ir::attr::dim, 0)));
     return replace(op, lasts(op), attrs);
   }
 
@@ -332,7 +337,8 @@ class Pusher {
     for (size_t i = 0; i < op.results.size(); ++i) {
       ir::Value* result = made.result(i);
       if (is_image(result)) {
-        ir::Value* first = list_.add(ir::op::permute, {result}, attrs_of({{"dims", to_first}}), op);
+        ir::Value* first =
+            list_.add(ir::op::permute, {result}, attrs_of({{ir::attr::dims, to_first}}), op);
         lasts_.emplace(first, result);
         result = first;
       }
@@ -356,7 +362,7 @@ class Pusher {
     }
     ir::Value*& value = lasts_[image];
     if (value == nullptr) {
-      value = list_.add(ir::op::permute, {image}, attrs_of({{"dims", to_last}}), like);
+      value = list_.add(ir::op::permute, {image}, attrs_of({{ir::attr::dims, to_last}}), like);
       const bool is_small = image->type.sizes[2] * image->type.sizes[3] == 1;
       if (!is_small) value = list_.add(ir::op::contiguous, {value}, {}, like);
     }
@@ -365,7 +371,7 @@ class Pusher {
 
   static ir::Attrs with_layout(const ir::Op& op) {
     ir::Attrs attrs = op.attrs;
-    attrs.set("layout", last_name);
+    attrs.set(ir::attr::layout, last_name);
     return attrs;
   }
 

@@ -70,8 +70,8 @@ class PoolRewriter {
     const bool only_gradients = std::all_of(readers.begin(), readers.end(), [](const ir::Op* op) {
       return op != nullptr && op->name == ir::op::max_pool2d_backward;
     });
-    const bool is_lean = ops::attr_of(pool, "in_window") == ir::Attr(true) ||
-                         ops::attr_of(pool, "keep") == ir::Attr(false);
+    const bool is_lean = ops::attr_of(pool, ir::attr::in_window) == ir::Attr(true) ||
+                         ops::attr_of(pool, ir::attr::keep) == ir::Attr(false);
     const ops::Pooling window = ops::pooling({pool}, pool.operand(0)->type);
     const bool fits = window.h.kernel * window.w.kernel <= ops::most_in_window;
     if (!only_gradients || is_lean || !(fits || readers.empty())) return;
@@ -98,7 +98,7 @@ class PoolRewriter {
     };
     const auto is_mask = [&](const ir::Op* op) {
       return op != nullptr && op->name == ir::op::threshold_backward && op->operand(1) == image &&
-             ops::attr_of(*op, "threshold") == ir::Attr(0.0) &&
+             ops::attr_of(*op, ir::attr::threshold) == ir::Attr(0.0) &&
              is_gradient(op->operand(0)->op) && is_at_one_place(*op, *op->operand(0)->op);
     };
     for (const ir::Op* user : users_.at(image)) {
@@ -138,9 +138,9 @@ class PoolRewriter {
   void replace_pool(ir::Op& op) {
     ir::Attrs attrs = op.attrs;
     if (users_[op.result(1)].empty()) {
-      attrs.set("keep", false);
+      attrs.set(ir::attr::keep, false);
     } else {
-      attrs.set("in_window", true);
+      attrs.set(ir::attr::in_window, true);
     }
     const ir::Op& made = *list_.make(ir::op::max_pool2d, op.operands, std::move(attrs), op);
     ir::Value* out = made.result(0);
@@ -154,9 +154,9 @@ class PoolRewriter {
 
   ir::Value* add_gradient(const ir::Op& op, ir::Value* grad) {
     ir::Attrs attrs = op.attrs;
-    attrs.set("in_window", true);
+    attrs.set(ir::attr::in_window, true);
     const ir::Dims& sizes = op.result()->type.sizes;
-    attrs.set("image_size", ir::Dims(sizes.end() - 2, sizes.end()));
+    attrs.set(ir::attr::image_size, ir::Dims(sizes.end() - 2, sizes.end()));
     return list_.add(ir::op::max_pool2d_backward, {grad, nullptr, op.operands[2]},
                      std::move(attrs), op);
   }

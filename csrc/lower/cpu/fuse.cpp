@@ -301,8 +301,8 @@ class Fuser {
       replaced.push_back(op->result());
     }
     ir::Attrs attrs;
-    attrs.set("body", std::move(body));
-    attrs.set("out", out);
+    attrs.set(ir::attr::body, std::move(body));
+    attrs.set(ir::attr::out, out);
     const ir::Op& anchor = region.anchor();
     for (const ops::Annotation& annotation : ops::annotations()) {
       const ir::Attr* attr = anchor.attrs.find(annotation.name);

@@ -30,7 +30,7 @@ namespace {
 constexpr size_t residual_operand = 5;  // of batch_norm
 constexpr size_t out_operand = 5;       // of batch_norm_backward
 
-bool is_true(const ir::Op& op, const char* name) {
+bool is_true(const ir::Op& op, ir::AttrName name) {
   return ops::attr_of(op, name) == ir::Attr(true);
 }
 
@@ -58,7 +58,7 @@ class ForwardFuser {
     ir::Op* maker = value->op;
     const bool fits = maker->name == ir::op::batch_norm && maker->result() == value &&
                       (uses_.at(value) == 1 || MUTANT(batch_norm_joins_what_others_read)) &&
-                      !is_true(*maker, "relu") &&
+                      !is_true(*maker, ir::attr::relu) &&
                       value->type == op.result()->type && may_join(*maker, op);
     return fits ? maker : nullptr;
   }
@@ -66,12 +66,13 @@ class ForwardFuser {
   static bool may_join(const ir::Op& norm, const ir::Op& op) {
     if (!is_at_one_place(norm, op)) return false;
     const bool changes_rounding = op.name == ir::op::add && ir::is_half(op.result()->type.dtype);
-    return changes_rounding ? ops::attr_of(norm, "recompute") == ops::attr_of(op, "recompute")
-                            : is_alike(norm, op);
+    return changes_rounding
+               ? ops::attr_of(norm, ir::attr::recompute) == ops::attr_of(op, ir::attr::recompute)
+               : is_alike(norm, op);
   }
 
   ir::Value* take_residual(const ir::Op& op) {
-    if (!(ops::attr_of(op, "alpha") == ir::Attr(1.0))) return nullptr;
+    if (!(ops::attr_of(op, ir::attr::alpha) == ir::Attr(1.0))) return nullptr;
     for (size_t i : {0, 1}) {
       ir::Op* norm = batch_norm_of(op, op.operands[i]);
       ir::Value* other = op.operands[1 - i];
@@ -88,7 +89,7 @@ class ForwardFuser {
   ir::Value* take_relu(const ir::Op& op) {
     ir::Op* norm = batch_norm_of(op, op.operands[0]);
     if (norm == nullptr) return nullptr;
-    norm->attrs.set("relu", true);
+    norm->attrs.set(ir::attr::relu, true);
     return norm->result();
   }
 
@@ -134,7 +135,7 @@ class BackwardFuser {
     ir::Op* mask = grad->op;
     const bool fits = mask->name == ir::op::threshold_backward &&
                       first_user_.at(grad) == &op && belong_together(*mask, op) &&
-                      ops::attr_of(*mask, "threshold") == ir::Attr(0.0) &&
+                      ops::attr_of(*mask, ir::attr::threshold) == ir::Attr(0.0) &&
                       mask->operand(0)->type == grad->type && mask->operand(1)->type == grad->type;
     const bool only_once = std::count(op.operands.begin(), op.operands.end(), grad) == 1;
     return fits && only_once ? mask : nullptr;
@@ -149,7 +150,7 @@ class BackwardFuser {
     if (uses_.at(grad) == 1) return;
     // Others read the masked gradient too.
     ir::Attrs attrs = op.attrs;
-    attrs.set("grad_residual", true);
+    attrs.set(ir::attr::grad_residual, true);
     std::vector<ir::Type> types;
     for (const auto& result : op.results) types.push_back(result->type);
     types.push_back(grad->type);

@@ -61,9 +61,9 @@ class Fuser {
 
   bool is_ours(const ir::Op& op) const {
     return op.name == ir::op::convolution &&
-           ops::attr_of(op, "layout") == ir::Attr("channels_last") &&
+           ops::attr_of(op, ir::attr::layout) == ir::Attr("channels_last") &&
            op.operand(0)->type.rank() == 4 && is_computed_in_f32(op.result()->type.dtype) &&
-           ops::attr_of(op, "transposed") == ir::Attr(false) &&
+           ops::attr_of(op, ir::attr::transposed) == ir::Attr(false) &&
            fixed_.is_from_state(op.operand(1));
   }
 
@@ -72,7 +72,7 @@ class Fuser {
     for (const auto& op : graph_.ops) {
       if (is_ours(*op)) {
         patterns_.emplace(op.get(), Pattern{op.get()});
-      } else if (op->name == ir::op::add && ops::attr_of(*op, "alpha") == ir::Attr(1.0)) {
+      } else if (op->name == ir::op::add && ops::attr_of(*op, ir::attr::alpha) == ir::Attr(1.0)) {
         if (!extend_by_add(*op, 0)) extend_by_add(*op, 1);
       } else if (is_activation(*op)) {
         Pattern* before = before_of(op->operand(0));
@@ -116,18 +116,19 @@ class Fuser {
   ir::Value* emit(const Pattern& pattern, const ir::Op& last) {
     const ir::Op& op = *pattern.convolution;
     ir::Attrs geometry;
-    for (const char* name : {"stride", "padding", "dilation", "groups"}) {
+    for (const ir::AttrName name :
+         {ir::attr::stride, ir::attr::padding, ir::attr::dilation, ir::attr::groups}) {
       geometry.set(name, ops::attr_of(op, name));
     }
     ir::Attrs packing = geometry;
-    packing.set("input_size", first_sizes(*op.operand(0)));
+    packing.set(ir::attr::input_size, first_sizes(*op.operand(0)));
     ir::Value* weight = list_.add(ir::op::permute, {op.operands[1]},
-                                  attrs_of({{"dims", ir::Dims{0, 3, 1, 2}}}), op);
+                                  attrs_of({{ir::attr::dims, ir::Dims{0, 3, 1, 2}}}), op);
     ir::Attrs attrs = geometry;
-    attrs.set("weight_size", weight->type.sizes);
-    attrs.set("activation", pattern.activation);
+    attrs.set(ir::attr::weight_size, weight->type.sizes);
+    attrs.set(ir::attr::activation, pattern.activation);
     if (ir::is_half(weight->type.dtype)) {
-      weight = list_.add(ir::op::cast, {weight}, attrs_of({{"dtype", ir::DType::f32}}), op);
+      weight = list_.add(ir::op::cast, {weight}, attrs_of({{ir::attr::dtype, ir::DType::f32}}), op);
     }
     weight = list_.add(ir::op::pack_convolution, {weight}, packing, op);
     ir::Op& made =

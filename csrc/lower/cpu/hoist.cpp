@@ -78,7 +78,7 @@ class Hoister {
       preprocess_->ops.push_back(
           make_like(*preprocess_, maker, ir::op::assign, {copy(value)}, path_attrs(path), {}));
       ir::Attrs attrs = path_attrs(path);
-      attrs.set("role", "preprocessed");
+      attrs.set(ir::attr::role, "preprocessed");
       states.push_back(
           make_like(graph, maker, ir::op::state, {}, std::move(attrs), {value->type}));
       instead.emplace(value, states.back()->result());
@@ -161,7 +161,7 @@ class Hoister {
 
   static ir::Attrs path_attrs(const std::string& path) {
     ir::Attrs attrs;
-    attrs.set("path", path);
+    attrs.set(ir::attr::path, path);
     return attrs;
   }
 

@@ -40,7 +40,7 @@ class StatePaths {
     for (size_t i = 0; graph != nullptr && i < graph->ops.size(); ++i) {
       const ir::Op& op = *graph->ops[i];
       if (op.name == ir::op::state || op.name == ir::op::assign) {
-        paths.insert(op.attrs.get_string("path"));
+        paths.insert(op.attrs.get_string(ir::attr::path));
       }
       for (const std::string& body : ir::body_names(op)) {
         const PathSet& inner = of(body);
@@ -77,8 +77,8 @@ class Marker {
       size_t& last = last_use_[memory_of(operand)];
       last = std::max(last, is_assign ? graph_.ops.size() : position);
     }
-    if (is_assign) assigned_to_[unmoved(op.operand(0))].insert(op.attrs.get_string("path"));
-    if (op.name == ir::op::state) ++state_reads_[op.attrs.get_string("path")];
+    if (is_assign) assigned_to_[unmoved(op.operand(0))].insert(op.attrs.get_string(ir::attr::path));
+    if (op.name == ir::op::state) ++state_reads_[op.attrs.get_string(ir::attr::path)];
     for (const std::string& body : ir::body_names(op)) {
       for (const std::string& path : paths.of(body)) last_loop_[path] = position;
     }
@@ -92,10 +92,11 @@ class Marker {
       taken.push_back(number);
       if (number >= 0) claimed.insert(memory_of(op.operand(static_cast<size_t>(number))));
     }
-    const ir::Attr before = op.attrs.has("inplace") ? *op.attrs.find("inplace") : ir::Attr();
-    op.attrs.erase("inplace");
+    const ir::Attr before =
+        op.attrs.has(ir::attr::inplace) ? *op.attrs.find(ir::attr::inplace) : ir::Attr();
+    op.attrs.erase(ir::attr::inplace);
     const ir::Attr after = claimed.empty() ? ir::Attr() : ir::Attr(taken);
-    if (!claimed.empty()) op.attrs.set("inplace", after);
+    if (!claimed.empty()) op.attrs.set(ir::attr::inplace, after);
     return !(before == after);
   }
 
@@ -133,7 +134,7 @@ class Marker {
   }
 
   bool may_take_state(const ir::Op& state, const ir::Value& result, size_t position) const {
-    const std::string& path = state.attrs.get_string("path");
+    const std::string& path = state.attrs.get_string(ir::attr::path);
     const auto assigned = assigned_to_.find(&result);
     if (assigned == assigned_to_.end() || !assigned->second.contains(path)) return false;
     const auto loop = last_loop_.find(path);

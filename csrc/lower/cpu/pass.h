@@ -9,7 +9,7 @@ namespace poptorch::lower::cpu {
 
 using namespace rewrite;  // what passes share: driver.h, edit.h, op_list.h, fixed.h
 
-#define PASS(name, doc) bool name(ir::Module& module);
+#define PASS(name, off_for, doc) bool name(ir::Module& module);
 #include "lower/cpu/passes.def"
 #undef PASS
 

@@ -32,7 +32,7 @@ std::vector<std::string> pipeline() {
 const std::vector<Pass>& all_passes() {
   static const std::vector<Pass> table = [] {
     std::vector<Pass> all = rewrite::passes();
-#define PASS(name, doc) all.push_back({#name, doc, name});
+#define PASS(name, off_for, doc) all.push_back({{#name, OffFor::off_for, doc}, name});
 #include "lower/cpu/passes.def"
 #undef PASS
     return all;

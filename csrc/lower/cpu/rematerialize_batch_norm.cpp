@@ -56,9 +56,9 @@ class Recomputer {
   bool pays(const ir::Op& op) const {
     const ir::Value& value = *op.result();
     const bool is_wide = value.type.dtype == ir::DType::f32 || value.type.dtype == ir::DType::f64;
-    return is_wide && !is_backward(op) && !op.attrs.has("recompute") &&
-           !op.attrs.has("checkpoint") &&
-           ops::attr_of(op, "relu") == ir::Attr(true) && early_.contains(&value) &&
+    return is_wide && !is_backward(op) && !op.attrs.has(ir::attr::recompute) &&
+           !op.attrs.has(ir::attr::checkpoint) &&
+           ops::attr_of(op, ir::attr::relu) == ir::Attr(true) && early_.contains(&value) &&
            late_.contains(&value) && !kept_.contains(&value) && stays(op.operand(0)) &&
            (op.operand(5) == nullptr || stays(op.operand(5)));
   }
@@ -75,8 +75,10 @@ class Recomputer {
     if (made != nullptr) return made;
     const ir::Op& norm = *value->op;
     ir::Attrs attrs = norm.attrs;
-    for (const char* name : {"momentum", "eps", "inplace"}) attrs.erase(name);
-    attrs.set("part", "backward");
+    for (const ir::AttrName name : {ir::attr::momentum, ir::attr::eps, ir::attr::inplace}) {
+      attrs.erase(name);
+    }
+    attrs.set(ir::attr::part, "backward");
     ops.push_back(make_like(graph_, reader, ir::op::batch_norm_apply, operands_of(norm),
                             std::move(attrs), {value->type}));
     ops.back()->place = norm.place;

@@ -167,8 +167,9 @@ class Recomputer {
   }
 
   static bool may_repeat(const ir::Op& op) {
-    return !is_backward(op) && !op.attrs.has("recompute") && !op.attrs.has("checkpoint") &&
-           ops::is_elementwise(op) && !ops::op_def(op.name).random;
+    return !is_backward(op) && !op.attrs.has(ir::attr::recompute) &&
+           !op.attrs.has(ir::attr::checkpoint) && ops::is_elementwise(op) &&
+           !ops::op_def(op.name).random;
   }
 
   // The ops that compute a value from what is alive at `position` anyway, in order; false if there
@@ -227,8 +228,8 @@ class Recomputer {
 
   ir::Value* repeat(const ir::Op& op, std::vector<ir::Value*> operands, const ir::Op& reader) {
     ir::Attrs attrs = op.attrs;
-    attrs.erase("inplace");
-    attrs.set("part", "backward");
+    attrs.erase(ir::attr::inplace);
+    attrs.set(ir::attr::part, "backward");
     ops_.push_back(make_like(graph_, reader, op.name, std::move(operands), std::move(attrs),
                              {op.result()->type}));
     ops_.back()->place = op.place;

@@ -58,7 +58,7 @@ std::optional<Dims> reshape_strides(const Dims& old_sizes, const Dims& old_strid
 
 Window permute_window(const ir::Op& op, const ir::Type& x, const Dims& strides) {
   Window out{0, op.result()->type.sizes, {}};
-  for (int64_t dim : op.attrs.get_ints("dims")) {
+  for (int64_t dim : op.attrs.get_ints(ir::attr::dims)) {
     out.strides.push_back(strides[static_cast<size_t>(dim < 0 ? dim + x.rank() : dim)]);
   }
   return out;
@@ -140,7 +140,9 @@ class ViewMaker {
     ir::Value* from = op.operands[0];
     int64_t offset = window->offset;
     if (from->op->name == ir::op::view) {
-      if (!MUTANT(view_of_view_drops_offset)) offset += from->op->attrs.get_int("offset", 0);
+      if (!MUTANT(view_of_view_drops_offset)) {
+        offset += from->op->attrs.get_int(ir::attr::offset, 0);
+      }
       from = from->op->operands[0];
     }
     op.name = ir::op::view;
@@ -148,7 +150,7 @@ class ViewMaker {
     ir::Type& type = op.result()->type;
     type.set_strides(window->strides);
     op.attrs = annotations_of(op);
-    if (offset != 0 && type.numel() > 0) op.attrs.set("offset", offset);
+    if (offset != 0 && type.numel() > 0) op.attrs.set(ir::attr::offset, offset);
     changed_ = true;
     return true;
   }

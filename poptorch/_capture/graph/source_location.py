@@ -6,7 +6,9 @@ import sysconfig
 
 import torch
 
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+from poptorch import _C
+
+_OURS = os.path.dirname(_C.__file__) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)

@@ -30,7 +30,8 @@ class Edit(NamedTuple):
 
 _STORE = "_weights/store.py"
 _OWNERSHIP = "_weights/ownership.py"
-_LIVE = "_optimizer/live.py"
+_COMPILED = "_optimizer/compiled_settings.py"
+_LIVE = "_optimizer/live_states.py"
 _REPLICAS = "_translate/replica_groups.py"
 
 EDITS = (
@@ -68,9 +69,9 @@ EDITS = (
                     continue
 """, "", "weights"),
     Edit("taking_changes_nothing", "a program that runs on does not see that others took its value",
-         _STORE, """        ownership.took(program)
+         _STORE, """        ownership.mark_current(program)
         self.changes += 1
-""", """        ownership.took(program)
+""", """        ownership.mark_current(program)
 """, "weights"),
     Edit("first_destroy_ends_the_watch", "destroy() ends the watch of tensors that another module "
          "wrapped for training has", "_weights/watched.py",
@@ -97,41 +98,38 @@ EDITS = (
     Edit("destroyed_state_is_lost", "destroy() loses the state that the program had", _LIVE,
          """        with self._lock:
             self._pull(device)
-            self._running = None
+            self.running = None
 """, """        with self._lock:
             self._newest = {key: d for key, d in self._newest.items() if d is not device}
-            self._running = None
+            self.running = None
 """, "optimizers"),
     Edit("counts_begin_anew", "a program counts its updates from 0 whatever state it is given",
-         "_optimizer/device.py", """                if value is None:
+         "_optimizer/device_states.py", """                if value is None:
                     self._executable""", """                if value is None or entry.key == COUNT:
                     self._executable""", "optimizers"),
     Edit("moments_are_swapped", "Adam's moments come to the host under each other's names",
-         "_optimizer/rows.py",
-         """StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
-            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE),
-            StateTensor("max_exp_avg_sq",""",
-         """StateTensor("exp_avg_sq", "Accl1", operand="exp_avg"),
-            StateTensor("exp_avg", "Accl2", operand="exp_avg_sq"),
-            StateTensor("max_exp_avg_sq",""", "optimizers"),
+         "_optimizer/device_states.py", "found.setdefault(id(entry.tensor), {})[entry.key] = value",
+         """key = {"exp_avg": "exp_avg_sq", "exp_avg_sq": "exp_avg"}.get(entry.key, entry.key)
+                found.setdefault(id(entry.tensor), {})[key] = value""", "optimizers"),
     Edit("items_are_stale", "state_dict() shows the state as the host had it last",
-         "_optimizer/looks.py", '"get", "items", "keys",', '"get", "keys",', "optimizers"),
+         _LIVE, '"get", "items", "keys",', '"get", "keys",', "optimizers"),
     Edit("state_writes_are_lost", "what the host writes to the state reaches no program", _LIVE,
          "            del self._newest[key]", "            pass", "optimizers"),
     Edit("added_group_is_ignored", "a group that is added after compiling is not trained",
-         "_optimizer/link.py", "return len(groups) != len(self._members) or not all(",
+         _COMPILED, "return len(groups) != len(self._members) or not all(",
          "return not all(", "optimizers"),
-    Edit("rates_are_sent_once", "a learning rate that changes is not sent", "_optimizer/link.py",
+    Edit("rates_are_sent_once", "a learning rate that changes is not sent", _COMPILED,
          "if self._sent[number:number + 1] != [values]:",
          "if self._sent[number:number + 1] in ([None], []):", "optimizers"),
     Edit("another_optimizer_begins_anew", "setOptimizer() forgets the state that a program has",
          _LIVE, "                    self._newest[key] = device", "                    pass",
          "optimizers"),
     Edit("former_optimizer_follows", "an optimizer that a program no longer has shows what is "
-         "trained with the next one", "_optimizer/state.py",
-         "            remember(self._device, old)", "            pass", "optimizers"),
+         "trained with the next one", "_optimizer/executor_states.py",
+         "            device.previous.append(weakref.ref(old))", "            pass", "optimizers"),
     Edit("replaced_state_is_ignored", "a dictionary that takes the place of optimizer.state is "
-         "thrown away", "_optimizer/state.py",
-         "        if self._optimizer.state is not self._store:  # as",
-         "        self._optimizer.state = self._store\n        if False:  # as", "optimizers"),
+         "thrown away", "_optimizer/executor_states.py",
+         "        if self._optimizer.state is not self.store:\n            old",
+         "        self._optimizer.state = self.store\n        if False:\n            old",
+         "optimizers"),
 )

@@ -2,21 +2,39 @@
 
 import contextlib
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
+from poptorch._device.device import Device
+from poptorch._executor.compilation import Compilation
 from poptorch._files import executable as files
-from poptorch._optimizer.live import live
+from poptorch._optimizer.live_states import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.lifecycle import Lifecycle
+from poptorch._runtime.programs import Programs
 from poptorch._runtime.run_time_options import check_kept
-from poptorch._weights import grouping
+from poptorch._runtime.wrapped import Wrapped
+from poptorch._weights.grouping import Groupings
+from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class Saving:
-    """Writes a compiled model to a file and takes one from there; a part of PoplarExecutor."""
+    """Writes a compiled model to a file and takes one from there."""
+
+    wrapped: Wrapped
+    groupings: Groupings
+    programs: Programs
+    weights: WeightLink
+    device: Device
+    lifecycle: Lifecycle
+    compilation: Compilation
+    sharers: Callable[[], list[Lifecycle]]  # of all that have copies of the weights
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True,
                          **kwargs: Any) -> str:
@@ -49,16 +67,8 @@ class Saving:
             >>> torch.equal(again(x), model(x))
             True
         """
-        self._current_for(args, kwargs).arguments.match(args, kwargs)
+        self.compilation.ensure_current(args, kwargs).arguments.match(args, kwargs)
         return self.save(filename, export_model)
-
-    def _current_for(self, args: tuple, kwargs: dict) -> CompiledModel:
-        """Compiled also for what the optimizer has now, as a call has it."""
-        compiled = self._compiled_for(args, kwargs)
-        while self._optimizer is not None and self._optimizer.has_outgrown():
-            self._compile_again(compiled, args, kwargs)
-            compiled = self._compiled_for(args, kwargs)
-        return compiled
 
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> str:
         """Writes the compiled model to a file, as it is now.
@@ -95,30 +105,26 @@ class Saving:
             ...     print(os.path.basename(path))
             net.poptorch
         """
-        self._compiled_model("save")
+        self.programs.require("save")
         with contextlib.ExitStack() as stack:
             # Weights and states are of one step: no call of another thread changes them meanwhile.
             # A call in this thread stands still, as the handler of a signal saves.
-            for executor in self._weights.sharers():
-                if not executor._in_flight.is_caller():
-                    stack.enter_context(executor._in_flight.end("save"))
+            for lifecycle in self.sharers():
+                if not lifecycle.is_in_call():
+                    stack.enter_context(lifecycle.without_calls("save"))
             stack.enter_context(one_at_a_time)
-            return self._saved(filename, export_model, save_rng_state)
+            return self._save(filename, export_model, save_rng_state)
 
-    def _saved(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
-        compiled = self._compiled_model("save")
+    def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
+        wrapped, compiled = self.wrapped, self.programs.require("save")
         compiled.guard.check()  # the file has the module as it is, and the program as it was
         compiled.interface.plain_tensors.check()
-        self.copyWeightsToHostIfNeeded()
-        if self._optimizer is not None:
-            self._optimizer.check_outgrown("save")
-            self._optimizer.state.before_run()
-        exported = files.exported(self._model, self._user_model, self._optimizer,
-                                  grouping.declared(self)) if export_model else None
-        return files.write(files.Saved(
-            compiled, self._model, self._options, self._training, exported,
-            save_rng_state and self._device.can_run, type(self._user_model).__name__, self._modes),
-            filename)
+        self.weights.pull_to_host()
+        if wrapped.optimizer is not None:
+            wrapped.optimizer.before_save()
+        exported = files.exported(wrapped, self.groupings.declared()) if export_model else None
+        return files.write(wrapped, compiled, filename, exported=exported,
+                           has_random=save_rng_state and self.device.can_run)
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
@@ -147,55 +153,51 @@ class Saving:
             >>> other.isCompiled(), torch.equal(other(x), model(x))
             (True, True)
         """
-        optimizer = self._optimizer and self._optimizer.optimizer
-        has_state = optimizer is not None and live(optimizer).has_begun()
+        optimizer = self.wrapped.optimizer
+        has_state = optimizer is not None and live(optimizer.optimizer).has_begun()
         with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
             file = files.File(filename)
-        self._load(file, with_optimizer=not has_state)
+        self.load(file, with_optimizer=not has_state)
 
-    def _load(self, file: files.File, *, with_optimizer: bool, member: str = "") -> None:
-        """Takes a program from a file.
+    def load(self, file: files.File, *, with_optimizer: bool, member: str = "") -> None:
+        """Takes the program from a file, and the optimizer's state if ``with_optimizer``.
 
         Args:
             file: the file.
-            with_optimizer: whether the optimizer's state is that of the file.
-            member: of the file, that may be at fault for whatever is raised.
+            with_optimizer: False: the optimizer has a state of its own.
+            member: of the file, that has the module, and may be at fault for whatever is raised;
+                "": the module is the user's.
         """
-        self._device.when_free(lambda: self._load_once(file, with_optimizer, member))
+        def load() -> None:
+            with file.guard(member) if member else contextlib.nullcontext():
+                self._check_can_load(file)
+                if member and self.wrapped.optimizer is not None:
+                    self.wrapped.optimizer.numbers()  # calls read them: here the file is at fault
+                with self.device.compiling():
+                    self._load(file, with_optimizer)
 
-    @interrupts.whole
-    def _load_once(self, file: files.File, with_optimizer: bool, member: str) -> None:
-        guard = file.guard(member) if member else contextlib.nullcontext()
-        with guard, one_at_a_time:
-            self._check_can_load(file)
-            with self._device.compiling():
-                self._load_now(file, with_optimizer)
+        self.lifecycle.alone("loadExecutable", load, waits_for_calls=False)
 
     def _check_can_load(self, file: files.File) -> None:
-        if self.isCompiled():
+        wrapped, kinds = self.wrapped, {True: "trainingModel", False: "inferenceModel"}
+        if self.programs.current is not None:
             raise Error("[loadExecutable] the model is compiled already. Call destroy() first.")
-        if file.manifest["training"] != self._training:
-            kinds = {True: "trainingModel", False: "inferenceModel"}
+        if file.manifest["training"] != wrapped.training:
             raise Error(f"[loadExecutable] {file.path}: the file was saved from "
                         f"{kinds[file.manifest['training']]}, this is "
-                        f"{kinds[self._training]}. Wrap the module with the former.")
-        self._check_class(file)
+                        f"{kinds[wrapped.training]}. Wrap the module with the former.")
+        kind, own = file.manifest["model_class"], type(wrapped.user_model).__name__
+        if kind != own:
+            raise Error(f"[loadExecutable] {file.path}: the file was made from a module of the "
+                        f"class {kind}, this is a {own}. Wrap a module of the same class and "
+                        f"settings.")
         options = file.options()
         with file.guard("options.json"):
-            check_kept(self._options, options)
-
-    def _check_class(self, file: files.File) -> None:
-        own = type(self._user_model).__name__
-        if file.manifest["model_class"] != own:
-            raise Error(f"[loadExecutable] {file.path}: the file was made from a module of the "
-                        f"class {file.manifest['model_class']}, this is a {own}. Wrap a module of "
-                        f"the same class and settings.")
+            check_kept(wrapped.options, options)
 
     def _check_optimizer(self, interface) -> None:
-        if self._optimizer is None:
-            return
         try:
-            self._optimizer.check_compatible(interface.program.optimizer)
+            self.wrapped.optimizer.check_compatible(interface.program.optimizer)
         except ValueError as error:
             where, _, what = str(error).partition("] ")
             if where != "[setOptimizer":  # contents that no save wrote
@@ -203,26 +205,28 @@ class Saving:
             raise Error(f"[loadExecutable] {what.partition('. ')[0]}. Make the optimizer as it was "
                         f"when the file was written.") from error
 
-    def _load_now(self, file: files.File, with_optimizer: bool) -> None:
-        begin = time.monotonic()
-        self._weights.bring()
-        interface = file.interface(self._model, self._step_spec(), self._modes)
+    def _load(self, file: files.File, with_optimizer: bool) -> None:
+        begin, wrapped, options = time.monotonic(), self.wrapped, self.wrapped.options
+        self.weights.pull_to_host()
+        spec = settings.step_spec(options, wrapped.training, self.groupings.weight_groups())
+        interface = file.interface(wrapped.model, spec, wrapped.modes)
         with file.guard("interface.json"):
-            self._check_optimizer(interface)
-            settings.check_buffers(self._options, self._user_model, interface.changed_buffers())
-        executable = file.executable(settings.compile_options(self._options))
+            if wrapped.optimizer is not None:
+                self._check_optimizer(interface)
+            settings.check_buffers(options, wrapped.user_model, interface.changed_buffers())
+        executable = file.executable(settings.compile_options(options))
         with file.guard("interface.json"):
             interface.check_states(executable)
-            compiled = CompiledModel.of(interface, executable, self._model, self._options,
-                                        self._modes)
+            compiled = CompiledModel.of(interface, executable, wrapped.model, options,
+                                        wrapped.modes)
             interface.check_streams(executable, compiled.call)
             compiled.call.check_structure()
 
         def restore() -> None:
             file.write_state(executable, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)
-            if self._optimizer is not None and with_optimizer:
-                self._optimizer.state.came_with_program()
+            if wrapped.optimizer is not None and with_optimizer:
+                wrapped.optimizer.loaded_with_program()
 
         with file.guard("interface.json"):
-            self._publish(compiled, begin, restore)
+            self.programs.add(compiled, begin, restore)

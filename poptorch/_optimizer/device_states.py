@@ -1,4 +1,4 @@
-"""The states of an optimizer as one compiled program has them."""
+"""The optimizer's states in one compiled program."""
 
 import torch
 
@@ -32,7 +32,7 @@ class DeviceStates:
         spec: the kind of the optimizer.
         names: name of each parameter that is updated, by identity; some have no state.
         tensors: the parameters that have one, by identity.
-        previous: stores of optimizers that this program was given before, see ``LiveStates``.
+        previous: weak references to the ``LiveStates`` of optimizers that this program had before.
     """
 
     def __init__(self, program, executable):
@@ -53,10 +53,7 @@ class DeviceStates:
             self.names[id(GLOBAL)] = GLOBAL, ""
         # What the host had of each parameter when it was last written here: (tensor, version).
         self._given: dict[int, dict[str, tuple]] = {}
-        self._is_told = False
-
-    def _has_own_dtype(self, key: str) -> bool:
-        return any(s.key == key and s.dtype is not None for s in self.spec.states)
+        self._has_warned = False
 
     def _scale_of(self, entry) -> float:
         """By what the device has a state multiplied."""
@@ -72,11 +69,8 @@ class DeviceStates:
         return next(state.of(parameter) for state in self.spec.states if state.key == key)
 
     def read(self) -> dict[int, Values]:
-        """The states of each parameter, by its identity and torch's keys, the count among them.
-
-        They are of the row's dtype; without one of the parameter's, or of the device's if that is
-        wider; velocities that are divided by a scale of single precision at least.
-        """
+        """The states of each parameter and its count, by identity and torch's keys. They have the
+        type of the parameter, or that of the device if it is wider."""
         found: dict[int, Values] = {}
         counts: Values = {}
         # Tensors that are made for inference could not be updated on the host.
@@ -88,7 +82,7 @@ class DeviceStates:
                     value = device_values.read(self._executable, state, groups)
                 if entry.key == COUNT:
                     value = counts[entry.path] = value.to(number_type())
-                elif entry.tensor is not GLOBAL and not self._has_own_dtype(entry.key):
+                elif entry.tensor is not GLOBAL:
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
                     value = divided(value, self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
@@ -150,23 +144,35 @@ class DeviceStates:
                     return *first, *mine
         return None
 
-    def tell_of_late_writes(self, key: int, values: Values | None) -> None:
-        """Logs, once, that the host wrote to a state of which the device had a newer value.
+    def warn_of_late_writes(self, key: int, values: Values | None) -> None:
+        """Warns, once, that the host wrote to a state of which the device had a newer value.
 
         Args:
             key: identity of the parameter.
             values: what the host has of it.
         """
         given = self._given.pop(key, None)
-        if given is None or self._is_told:
+        if given is None or self._has_warned:
             return
         now = values or {}
         if any(now.get(name) is not value or version(value) != known
                for name, (value, known) in given.items() if name in now or name != COUNT):
-            self._is_told = True
+            self._has_warned = True
             logger.warning("The program wrote to an outdated state of %s, which it had read "
                            "before the last run: what it wrote is lost. Read optimizer.state "
                            "again after a run, then write.", self.names[key][1])
+
+    def pull_previous(self, present=None) -> None:
+        """Lets former optimizers of the program read their states, before the program changes.
+
+        Args:
+            present: the ``LiveStates`` of the present optimizer, which may be a former one, too.
+        """
+        for reference in self.previous:
+            store = reference()
+            if store is not None and store is not present:
+                store.release(self)
+        self.previous.clear()
 
     def _check_shapes(self, values: dict[int, Values]) -> None:
         for entry, state, groups in self._entries:

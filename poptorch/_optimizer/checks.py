@@ -1,8 +1,12 @@
-"""Warns of what the device does not use of an optimizer: attributes, and code of its own."""
+"""Checks of the user's optimizer: what it trains, and what the device does not use of it."""
+
+from collections.abc import Iterator
+
+import torch
 
 from poptorch._base.logging import logger
-from poptorch._optimizer.device_settings import SETTINGS, DeviceSettings
 from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.settings import SETTINGS, DeviceSettings
 from poptorch.errors import Error
 
 # Our own, names of parameters, and what torch's learning-rate schedulers write into groups and
@@ -22,7 +26,7 @@ def has_step_hooks(optimizer) -> bool:
 
 
 def check_differentiable(optimizer) -> None:
-    """Raises an Error when gradients are to flow through an update."""
+    """Raises an Error if gradients must flow through an update."""
     for number, group in enumerate(optimizer.param_groups):
         if group.get("differentiable"):
             raise Error(f"[optimizer] differentiable=True of parameter group {number} of "
@@ -31,8 +35,8 @@ def check_differentiable(optimizer) -> None:
 
 
 class AttributeWatch:
-    """Records the attributes of the first optimizer of each class, and logs others once; each class
-    of the user's own, too.
+    """Records the attributes of the first optimizer of each class, and warns of new ones once. Also
+    warns once of each subclass that a user wrote.
 
     Args:
         relax: log at level DEBUG instead of as a warning.
@@ -56,8 +60,8 @@ class AttributeWatch:
         if kind not in self._classes and not _is_of_rows(kind, spec.cls):
             self._classes.add(kind)
             logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
-                           "directly. The device updates as %s does, what %s changes is not "
-                           "seen.", kind.__name__, spec.name, kind.__name__)
+                           "directly. The device updates as %s does and ignores what %s "
+                           "changes.", kind.__name__, spec.name, kind.__name__)
         if has_step_hooks(optimizer) and not self._has_told_of_hooks:
             self._has_told_of_hooks = True
             logger.warning("%s has hooks of step(): Poptorch does not run Python optimizer code "
@@ -83,3 +87,51 @@ class AttributeWatch:
             if told:
                 self._tell("Ignoring unexpected %s: %s. The update on the device does not use "
                            "it.", what, ", ".join(told))
+
+
+def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """As ``named_parameters``, without a copy of the weights to the host."""
+    parts, seen = [("", module)], set()
+    while parts:
+        path, part = parts.pop(0)
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield from ((path + name, parameter) for name, parameter in part._parameters.items()
+                    if parameter is not None)
+        parts += [(f"{path}{name}.", child) for name, child in part._modules.items()]
+
+
+def check_members(optimizer: torch.optim.Optimizer, module: torch.nn.Module,
+                  where: str) -> tuple[int, int]:
+    """Checks that an optimizer trains a module. ``where`` is for the message.
+
+    Returns:
+        The number of its parameters that do not belong to the module, and of all its parameters.
+
+    Raises:
+        poptorch.Error: It holds no parameter of the module, or a trained one twice.
+    """
+    own = {id(parameter): name for name, parameter in parameters(module)}
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if own and not held & own.keys():
+        raise Error(f"[{where}] the optimizer {type(optimizer).__name__} holds {len(held)} "
+                    f"parameters, none of them is one of the {len(own)} of the wrapped "
+                    f"{type(module).__name__}, so nothing would be trained. Make it of "
+                    f"parameters() of the module that is wrapped.")
+    _check_single(optimizer, own, where)
+    return len(held - own.keys()), len(held)
+
+
+def _check_single(optimizer: torch.optim.Optimizer, names: dict[int, str], where: str) -> None:
+    found: dict[int, int] = {}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) in found and id(parameter) in names and parameter.requires_grad:
+                first = found[id(parameter)]
+                places = f"group {number} twice" if first == number else \
+                    f"the groups {first} and {number}"
+                raise Error(f"[{where}] {names[id(parameter)]} stands in parameter {places}: "
+                            f"step() of the optimizer would update it twice, the device updates it "
+                            f"once. Leave it out of one place.")
+            found[id(parameter)] = number

@@ -1,11 +1,11 @@
-"""By what the update multiplies gradients: the inverse of the loss scale, and the clipping."""
+"""The factor of all gradients of an update: the inverse of the loss scale, and clipping."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from poptorch._base.types import ir_dtype, torch_dtype
-from poptorch._optimizer.device_settings import is_combined
+from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import FINAL_LOSS_SCALE, LOSS_SCALING
 from poptorch._translate.backward_ops import cast, op
 from poptorch._translate.loss_scale import STREAM, UPDATE_STREAM
@@ -18,7 +18,7 @@ LARGEST = {name: torch.finfo(torch_dtype(name)).max for name in ("f16", "bf16", 
 
 
 class GradientFactor:
-    """What is the same for all gradients of one update.
+    """What the update multiplies all gradients by.
 
     Args:
         scaling: the program's ``LossScale``; None without one.
@@ -26,31 +26,21 @@ class GradientFactor:
 
     Attributes:
         scale: the factor, without dimensions; None: 1.
-        skip: whether nothing is to be updated; None: never.
-        velocities: the states that are what the update takes for gradients, ``Velocities``; None:
-            there are none.
+        skip: whether nothing is updated; None: never.
+        velocities: the ``Velocities`` that gradients were added to; None: there are none.
+        states: path and key of what exists once for all parameters.
+        loss: dtype of the loss that is scaled; "": none is.
+        loss_scale: the value that the host gave; None: 1.
     """
 
     def __init__(self, scaling, wide: torch.dtype):
         self._scaling, self._wide = scaling, wide
-        self.velocities = None
-        self.scale = None if scaling is None else scaling.inverse
-        self.skip = None if scaling is None else scaling.skip
-
-    @property
-    def states(self) -> list[tuple[str, str]]:
-        """Path and key of what is kept once for all parameters."""
-        return [] if self._scaling is None else self._scaling.states
-
-    @property
-    def loss(self) -> str:
-        """Dtype of the loss that is scaled; "": none is."""
-        return "" if self._scaling is None else ir_dtype(self._scaling.loss)
-
-    @property
-    def loss_scale(self):
-        """What the host gave as loss scale; None: 1."""
-        return None if self._scaling is None else self._scaling.value
+        self.velocities = self.scale = self.skip = self.loss_scale = None
+        self.states: list[tuple[str, str]] = []
+        self.loss = ""
+        if scaling is not None:
+            self.scale, self.skip, self.loss_scale = scaling.inverse, scaling.skip, scaling.value
+            self.states, self.loss = scaling.states, ir_dtype(scaling.loss)
 
     def clip_norm(self, e, spec, gradients: dict, limits: list) -> None:
         """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by.
@@ -58,8 +48,8 @@ class GradientFactor:
         Args:
             e: emitter of the graph that has the update.
             spec: the loops around the graph.
-            gradients: the reduced gradients, by path; their norm is that of all of them together.
-            limits: values that it is not to exceed; infinite ones set none.
+            gradients: the reduced gradients, by path; the norm is that of all of them.
+            limits: values that the norm must not exceed; infinite ones set no limit.
         """
         total = None
         for path, value in gradients.items():
@@ -93,28 +83,20 @@ class GradientFactor:
         return clipped
 
     def applied(self, e, gradient):
-        """A gradient as the update sees it; of 16 bits only where nothing is multiplied."""
+        """A gradient times the factor."""
         if self.scale is None:
             return gradient
         return op(e, "mul", cast(e, gradient, self._wide), self.scale)
 
-    def of(self, e, group: dict, stream: str):
-        """The factor for one parameter group.
-
-        Args:
-            e: emitter of the graph that has the update.
-            group: with the settings of the device.
-            stream: of its hyper-parameters.
-        """
+    def of(self, e, group: dict, name: str):
+        """The factor for one parameter group, whose hyper-parameters have the stream ``name``."""
         if not is_combined(group):
             return self.scale
-        sent = velocity_stream(stream)
-        velocity = e.named("stream_in", sent, {"stream": sent, "repeat": True}, "f64", [])
-        velocity = cast(e, velocity, self._wide)
+        velocity = cast(e, stream(e, velocity_stream(name)), self._wide)
         return velocity if self.scale is None else op(e, "mul", self.scale, velocity)
 
     def bound(self, e) -> dict[str, Callable]:
-        """What makes the values that are shown of it, by name."""
+        """What makes the values that anchors can name."""
         found = {LOSS_SCALING: lambda: e.constant(1.0, torch.float32) if self.loss_scale is None
                  else self.loss_scale}
         if self._scaling is not None and self._scaling.is_automatic:
@@ -125,9 +107,14 @@ class GradientFactor:
         return e.constant(float(value), self._wide)
 
 
-def velocity_stream(stream: str) -> str:
+def stream(e, name: str, sizes: Sequence[int] = ()):
+    """Numbers of the host that each iteration reads."""
+    return e.named("stream_in", name, {"stream": name, "repeat": True}, "f64", list(sizes))
+
+
+def velocity_stream(name: str) -> str:
     """The stream of the velocity scaling of a group."""
-    return f"{stream}.velocity_scaling"
+    return f"{name}.velocity_scaling"
 
 
 def number(e, hyper, index: int):

@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from tests.helpers import quiet_options
-from tests.optimizer.test_binding import Net
+from tests.optimizer.test_link import Net
 
 X = torch.ones(2, 4)
 

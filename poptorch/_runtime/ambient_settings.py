@@ -1,4 +1,4 @@
-"""Settings of the process around a call that are compiled in, as ``forward`` depends on them."""
+"""Settings of the process that ``forward`` depends on: they are compiled in."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ from poptorch import _C
 from poptorch.errors import Error
 
 
-class Around(NamedTuple):
-    """What is set around a call.
+class AmbientSettings(NamedTuple):
+    """Autocast and the default dtype in a thread.
 
     Attributes:
         autocast: in which type torch.autocast lets the CPU compute; None: it is off.
@@ -20,7 +20,7 @@ class Around(NamedTuple):
     default: torch.dtype
 
     @classmethod
-    def now(cls) -> "Around":
+    def now(cls) -> "AmbientSettings":
         """What is set here."""
         return cls(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
                    torch.get_default_dtype())
@@ -33,7 +33,7 @@ class Around(NamedTuple):
         """
         if _C.has_settings(self.autocast, self.default):
             return
-        now = Around.now()
+        now = AmbientSettings.now()
         if now.autocast is not self.autocast:
             what, inside = _within(self), "use torch.autocast inside of forward"
             given = _within(now)
@@ -45,10 +45,10 @@ class Around(NamedTuple):
                     f"anew.")
 
 
-def _within(around: Around) -> str:
-    return "without autocast" if around.autocast is None \
-        else f"within an autocast to {around.autocast}"
+def _within(settings: AmbientSettings) -> str:
+    return "without autocast" if settings.autocast is None \
+        else f"within an autocast to {settings.autocast}"
 
 
-def _with(around: Around) -> str:
-    return f"with the default dtype {around.default}"
+def _with(settings: AmbientSettings) -> str:
+    return f"with the default dtype {settings.default}"

@@ -31,8 +31,8 @@ class DeviceSettings:
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict]:
-    """The parameter groups, each with every setting of the device: its own, else that of the
-    optimizer, else the neutral one; of those that all groups share, that of the first group."""
+    """The parameter groups, each with every setting of the device: its own value, else that of the
+    optimizer, else the neutral one. Settings that groups share are those of the first group."""
     neutral = SETTINGS if isinstance(optimizer, DeviceSettings) else _OF_TORCH
     own = vars(optimizer) if isinstance(optimizer, DeviceSettings) else {}
     common = {name: value if own.get(name) is None else own[name]
@@ -46,20 +46,16 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict]:
 
 
 def is_combined(group: dict) -> bool:
-    """Whether one tensor holds gradients and velocity: where there is no velocity, the setting is
-    ignored."""
+    """Whether one tensor holds gradients and velocity. Without momentum there is no velocity."""
     return bool(group.get("use_combined_accum") and group.get("momentum"))
 
 
 def shared(optimizer: torch.optim.Optimizer, groups: list[dict]) -> dict[str, float]:
-    """The settings of which there is one for all groups: those of the first group.
+    """The settings that all groups share; an Error if a group has another value.
 
     Args:
         optimizer: for the message.
-        groups: what :func:`groups_of` returned of it.
-
-    Raises:
-        poptorch.Error: Another group has another value.
+        groups: what :func:`groups_of` returned for it.
     """
     found = {name: groups[0][name] for name in SHARED}
     for number, group in enumerate(groups):
@@ -72,21 +68,15 @@ def shared(optimizer: torch.optim.Optimizer, groups: list[dict]) -> dict[str, fl
 
 
 def dtype_of(group: dict, name: str | None, parameter: torch.dtype) -> torch.dtype:
-    """The type that a setting gives a tensor that belongs to a parameter.
-
-    Args:
-        group: as :func:`groups_of` makes it.
-        name: of the setting; None: there is none for this tensor.
-        parameter: dtype of the parameter, or of the gradient.
-    """
+    """The type that the setting ``name`` of a group gives to a tensor, of which the parameter or
+    gradient has the type ``parameter``. None: no setting gives it."""
     wanted = None if name is None else group[name]
     # float64 is there for proofs of correctness only, where all is of that type.
     return parameter if wanted is None or ir_dtype(parameter) == "f64" else wanted
 
 
 def check(optimizer) -> None:
-    """Raises an Error when a setting, of an optimizer or of its groups, has a value that it
-    cannot have."""
+    """Raises an Error if a setting of an optimizer or of its groups has an invalid value."""
     name_of = f"optim.{type(optimizer).__name__}"
     own = vars(optimizer) if isinstance(optimizer, DeviceSettings) else {}
     for where, settings in [("", own), *(
@@ -105,7 +95,7 @@ def check(optimizer) -> None:
 
 
 def _wanted(name: str, value) -> str | None:
-    """What a value must be; None: it is."""
+    """What a value must be; None: it is valid."""
     if name.endswith("_type"):
         known = ", ".join(map(str, _TYPES))
         return None if value in _TYPES else f"one of {known}"

@@ -1,16 +1,24 @@
 """The executor's methods that copy weights between the module and the device."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from poptorch._base import interrupts
+from poptorch._runtime.programs import Programs
+from poptorch._runtime.wrapped import Wrapped
+from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+@dataclass(frozen=True)
 class WeightCopies:
-    """Keeps the module's weights and the device's the same; a part of PoplarExecutor."""
+    """Keeps the module's weights and the device's the same."""
 
-    @interrupts.whole
+    wrapped: Wrapped
+    programs: Programs
+    weights: WeightLink
+
     def copyWeightsToDevice(self) -> None:
         """Copies the module's parameters and buffers to the device. Done by the first call.
 
@@ -33,11 +41,11 @@ class WeightCopies:
             >>> model(x)
             tensor([[3., 3.]])
         """
-        compiled = self._compiled_model("copyWeightsToDevice")
-        compiled.guard.check()
-        self._weights.to_device(compiled)
+        with interrupts.deferred():
+            program = self.programs.require("copyWeightsToDevice")
+            program.guard.check()
+            self.weights.to_device(program)
 
-    @interrupts.whole
     def copyWeightsToHost(self) -> None:
         """Copies the trained parameters and buffers from the device into the module.
 
@@ -64,8 +72,9 @@ class WeightCopies:
             >>> net.w.item()
             -0.5
         """
-        self._compiled_model("copyWeightsToHost")
-        self._weights.to_host()
+        with interrupts.deferred():
+            self.programs.require("copyWeightsToHost")
+            self.weights.to_host()
 
     def copyNamedBuffersToDevice(self) -> None:
         """Copies the buffers that ``Options.updatableNamedBuffers`` names to the device.
@@ -89,12 +98,12 @@ class WeightCopies:
             >>> model(torch.ones(2))
             tensor([6., 6.])
         """
-        compiled = self._compiled_model("copyNamedBuffersToDevice")
-        names = self._options.updatable_named_buffers
+        program = self.programs.require("copyNamedBuffersToDevice")
+        names = self.wrapped.options.updatable_named_buffers
         if not names:
             raise Error("[copyNamedBuffersToDevice] the options name no buffers. Call "
                         "options.updatableNamedBuffers([...]) before the model is wrapped.")
-        self._weights.to_device(compiled, names)
+        self.weights.to_device(program, names)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Copies weights to the module if the device has newer ones.
@@ -118,7 +127,7 @@ class WeightCopies:
             >>> model.copyWeightsToHostIfNeeded(), model.copyWeightsToHostIfNeeded()
             (True, False)
         """
-        return self._weights.bring()
+        return self.weights.pull_to_host()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The module's ``state_dict``, with the trained values.
@@ -137,8 +146,8 @@ class WeightCopies:
             >>> list(model.state_dict())
             ['weight', 'bias']
         """
-        self.copyWeightsToHostIfNeeded()
-        return self._user_model.state_dict(*args, **kwargs)
+        self.weights.pull_to_host()
+        return self.wrapped.user_model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Loads values into the module, and to the device if the model is compiled.
@@ -162,7 +171,7 @@ class WeightCopies:
             >>> model(x)
             tensor([[1., 1.]])
         """
-        self.copyWeightsToHostIfNeeded()
-        result = self._user_model.load_state_dict(state_dict, strict)
-        self._weights.loaded()
+        self.weights.pull_to_host()
+        result = self.wrapped.user_model.load_state_dict(state_dict, strict)
+        self.weights.loaded()
         return result

@@ -1,0 +1,118 @@
+"""The compiled programs of one executor, of which one is the current one: that of the next call."""
+
+import time
+from collections.abc import Callable
+
+from poptorch._device.device import Device
+from poptorch._reports.profile_report import ProfileReport
+from poptorch._runtime import device_memory
+from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.device_memory import CarriedOver
+from poptorch._runtime.wrapped import Wrapped
+from poptorch._weights import gradients
+from poptorch._weights.link import WeightLink
+from poptorch.errors import Error
+
+
+class Programs:
+    """Adds programs, and hands over what they share when another one becomes current.
+
+    The weights of each program follow those of the module and of all other programs
+    (:class:`WeightLink`). The optimizer's state, the state of the random generator and the buffers
+    of each replica belong to the current program.
+
+    Attributes:
+        current: what a call runs; None: nothing is compiled.
+        all: each program, with the seconds that it took to compile or load it.
+    """
+
+    def __init__(self, wrapped: Wrapped, weights: WeightLink, device: Device,
+                 report: ProfileReport | None):
+        self._wrapped = wrapped
+        self._optimizer = wrapped.optimizer
+        self._weights = weights
+        self._device = device
+        self._report = report
+        self._carried: CarriedOver | None = None  # until the next add()
+        self.current: CompiledModel | None = None
+        self.all: dict[CompiledModel, float] = {}
+
+    def require(self, where: str) -> CompiledModel:
+        """The current program; raises an Error that names the method ``where`` if there is none.
+        """
+        program = self.current
+        if program is None:
+            raise Error(f"[{where}] Model has not been compiled or has been destroyed. "
+                        f"Call it, or compile() it, first.")
+        return program
+
+    def add(self, program: CompiledModel, begin: float,
+            restore: Callable[[], None] = lambda: None) -> None:
+        """Makes a new program the current one. Where something is raised, nothing is compiled.
+
+        Args:
+            program: the program.
+            begin: when its compilation began, by ``time.monotonic``.
+            restore: called once the program has the module's weights and the optimizer's states,
+                to give it others.
+        """
+        carried = self._carried if self.current is None else CarriedOver.of(self.current)
+        try:
+            if self._optimizer is not None:
+                self._optimizer.compiled(program.program, program.executable, self._device.can_run)
+            self._weights.join(program)
+            if carried is not None:
+                carried.give(program)
+            restore()
+            self._device.take()
+            if self._report is not None:
+                self._report.compiled(program.executable)
+        except BaseException:
+            self._give_up(carried)
+            raise
+        gradients.provide(program, self._wrapped.options)
+        self.all[program] = time.monotonic() - begin
+        self.current, self._carried = program, None
+
+    def select(self, program: CompiledModel) -> None:
+        """Makes one of :attr:`all` the current one. Where something is raised, nothing is
+        compiled."""
+        carried = CarriedOver.of(self.current)
+        try:
+            if program.executable.has_memory:
+                self._weights.before_run(program, is_written=True)
+            else:
+                self.take_memory(program)
+            carried.give(program)
+            if self._optimizer is not None:
+                self._optimizer.select(program.program)
+        except BaseException:
+            self._give_up(carried)
+            raise
+        self.current = program
+
+    def take_memory(self, program: CompiledModel) -> None:
+        """Gives a program memory again, see :func:`device_memory.restore`."""
+        device_memory.restore(program, lambda: self._weights.join(program),
+                              lambda: self._weights.forget(program))
+
+    def release_memory(self) -> None:
+        """Gives the memory of all programs back. The host has the newest weights."""
+        self._weights.forget()
+        for program in self.all:
+            device_memory.release(program)
+
+    def keep_for_next(self) -> None:
+        """Gives all programs up. What only the device has is kept for the next :meth:`add`."""
+        self._give_up(CarriedOver.of(self.current))
+
+    def clear(self) -> None:
+        """Gives all programs up."""
+        self._give_up(None)
+
+    def _give_up(self, carried: CarriedOver | None) -> None:
+        self.current, self._carried = None, carried
+        self.all.clear()
+        self._weights.forget()
+        if self._optimizer is not None:
+            self._optimizer.forget()

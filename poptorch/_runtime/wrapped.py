@@ -1,0 +1,82 @@
+"""What an executor wraps: its programs are made of this, and of the arguments of a call."""
+
+import torch
+
+from poptorch._optimizer.link import OptimizerLink
+from poptorch._runtime import settings
+from poptorch._runtime.modes import TrainingModes
+from poptorch.errors import Error
+from poptorch.options import Options
+
+
+class Wrapped:
+    """The module, the options and the optimizer.
+
+    Args:
+        model: the module that is captured.
+        user_model: the module that the options and the optimizer refer to.
+        options: the user's.
+        training: whether a call trains.
+        optimizer: for training; None: SGD with a learning rate of 0.01.
+
+    Attributes:
+        given_options: the user's.
+        options: resolved ones.
+        optimizer: the ``OptimizerLink``; None for inference.
+        modes: which layers are in training mode.
+    """
+
+    def __init__(self, model: torch.nn.Module, user_model: torch.nn.Module, options: Options,
+                 training: bool, optimizer: torch.optim.Optimizer | None):
+        self.model = model
+        self.user_model = user_model
+        self.training = training
+        self.given_options = options
+        self.options = settings.resolved(options, training)
+        self.optimizer = OptimizerLink(
+            user_model, optimizer,
+            self.options.relax_optimizer_attributes_checks) if training else None
+        self.modes = TrainingModes(model)
+        self.decide_options()
+
+    def decide_options(self) -> None:
+        """Chooses anew what the user leaves open and the optimizer decides."""
+        if self.optimizer is not None:
+            settings.decide_mean_strategy(self.options, self.given_options, self.optimizer)
+
+    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Uses another optimizer, or the same one with other settings, from the next call on.
+
+        Args:
+            optimizer: of the same kind as the compiled one; learning rates and other numbers
+                may differ.
+
+        Raises:
+            ValueError: It would change what is compiled in.
+            poptorch.Error: The model was not wrapped for training.
+
+        Example:
+            >>> import poptorch, torch
+            >>> class Scale(torch.nn.Module):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.w = torch.nn.Parameter(torch.ones(()))
+            ...     def forward(self, x):
+            ...         return poptorch.identity_loss(self.w * x, "sum")
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> net = Scale()
+            >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+            >>> model = poptorch.trainingModel(net, opts, optimizer)
+            >>> loss = model(torch.ones(3))  # w is 1 - 0.5 * 3
+            >>> optimizer.param_groups[0]["lr"] = 1.0
+            >>> model.setOptimizer(optimizer)
+            >>> loss = model(torch.ones(3))
+            >>> net.w.item()
+            -3.5
+        """
+        if self.optimizer is None:
+            raise Error("[setOptimizer] this model was wrapped for inference, which has no "
+                        "optimizer. Use poptorch.trainingModel.")
+        self.optimizer.set(optimizer)
+        if not self.optimizer.is_compiled:
+            self.decide_options()
