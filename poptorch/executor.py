@@ -16,27 +16,29 @@ from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._capture import capture
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
-from poptorch._executor.compilation import Compilation
+from poptorch._executor.compilation import Compilation, change_of
 from poptorch._executor.forwarding import forward_property, forward_to
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
 from poptorch._executor.weights import WeightCopies
 from poptorch._files.executable import File
+from poptorch._guards.guard import Outdated
+from poptorch._guards.outer_names import OuterNames
+from poptorch._guards.plain_tensors import PlainTensors
+from poptorch._guards.training_modes import TrainingModes
 from poptorch._reports.profile_report import ProfileReport, run_recorded
 from poptorch._runtime import replicas, settings
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.lifecycle import Lifecycle, Superseded
-from poptorch._runtime.modes import TrainingModes
-from poptorch._runtime.outer_watch import OuterNames
-from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._runtime.programs import Programs
 from poptorch._runtime.wrapped import Wrapped
 from poptorch._translate import translate
 from poptorch._weights.grouping import Groupings
 from poptorch._weights.link import WeightLink, check_kept
+from poptorch.errors import Error
 from poptorch.options._options import Options, checked_options
 
 
@@ -133,8 +135,12 @@ class PoplarExecutor:
         program = self._programs.current or self._compilation.ensure_compiled(args, kwargs)
         if not self._device.is_held:
             self._attachment.attach()
-        tensors = program.arguments.match(args, kwargs)
-        caller = self._lifecycle.begin_call()
+        try:
+            tensors = program.match(args, kwargs)
+        except Error as error:
+            self._compilation.replace(program, change_of(error), args, kwargs)
+            raise Superseded from None
+        change, caller = None, self._lifecycle.begin_call()
         try:
             if self._programs.current is not program or not self._device.is_held:
                 raise Superseded
@@ -143,15 +149,19 @@ class PoplarExecutor:
                     return self._run(program, tensors)
                 with plain_torch():
                     return self._run(program, tensors)
+        except Outdated as outdated:
+            change = outdated.change
         finally:
             self._lifecycle.end_call(caller)
-        self._compilation.replace(program, args, kwargs)
+        self._compilation.replace(program, change, args, kwargs)
         raise Superseded
 
     def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
         """Step 9: a run with the newest weights and states, which it changes."""
         weights, optimizer = self._weights, self._optimizer
-        is_written = program.check()
+        if program.reads_states:  # another executor may have newer values
+            weights.pull_to_host()
+        is_written = program.guards.check()
         if optimizer is not None and optimizer.has_loaded:
             weights.pull_to_host()
         weights.check_arguments(program, tensors)
@@ -184,7 +194,7 @@ class PoplarExecutor:
                                grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
                                replicas=spec.replicas, called=arguments.called,
                                outer=outside.objects, draws=outside.draws)
-        watch = outside.watch(captured)
+        guards = outside.guards(captured)
         arguments.compare(captured.beside)
         captured.out_spec.copy_data([args, kwargs, model, outside.values()])
         settings.check_buffers(options, self._user_model, captured.changed_buffers())
@@ -194,7 +204,7 @@ class PoplarExecutor:
             program = translate(captured, spec, wrapped.optimizer)
             executable = _C.compile(program.module, settings.compile_options(options), progress)
             interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
-                                  captured.argument_attributes, watch,
+                                  captured.argument_attributes, guards,
                                   PlainTensors(captured.plain_tensors), captured.modes)
             return CompiledModel.of(interface, executable, model, options, wrapped.modes)
 
@@ -225,6 +235,7 @@ class PoplarExecutor:
     getHostIpuLatency = forward_to("_inspection", Inspection.getHostIpuLatency)
     getComputeLatency = forward_to("_inspection", Inspection.getComputeLatency)
     getIpuHostLatency = forward_to("_inspection", Inspection.getIpuHostLatency)
+    programs = forward_to("_inspection", Inspection.programs)
     compilationTime = forward_property("_inspection", Inspection.compilationTime)
     rng_state = forward_property("_inspection", Inspection.rng_state)
     ir = forward_to("_reports", Reports.ir)

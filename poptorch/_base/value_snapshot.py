@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy
 import torch
 
+from poptorch._base.torch_private.basic import plain_access
+
 # Of values of these types it is known whether they are the same; of others, whether it is the
 # same object.
 VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
@@ -133,6 +135,13 @@ class Snapshot:
             return path, _text(known), _text_of(now)
         now_parts = self._parts(now) if type(now) is type(value) else None
         if now_parts is None or not self._are_same_keys(parts, now_parts):
+            if isinstance(value, (dict, SimpleNamespace)) and now_parts is not None:
+                before, after = dict(parts), dict(now_parts)
+                gone = [key for key in before if key not in after]
+                came = [key for key in after if key not in before]
+                for key in (gone or came)[:1] if not (gone and came) else ():
+                    return _joined(path, value, key), _text(before.get(key, (MISSING, None))), \
+                        _text_of(after.get(key, MISSING))
             return path, _text(known), _text_of(now)
         for (key, part), (_, now_part) in zip(parts, now_parts):
             found = self._difference(part, now_part, _joined(path, value, key))
@@ -345,6 +354,11 @@ _DATA = (*_WITH_ITEMS, *_BUFFERS, *_VIEWS, MappingProxyType, SimpleNamespace, nu
          torch.Tensor)
 
 
+def _tensor_type(tensor: torch.Tensor) -> str:
+    with plain_access():
+        return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
 def _rebuilt(known: tuple):
     """The value as it was, for messages: of plain types."""
     value, parts = known
@@ -375,5 +389,9 @@ def _rebuilt(known: tuple):
 
 
 def _text_of(value) -> str:
+    if value is MISSING:
+        return "nothing"
+    if isinstance(value, torch.Tensor):
+        return f"a {_tensor_type(value)} tensor"
     value = bytes(value) if isinstance(value, memoryview) else value
     return repr(value) if type(value) in VALUES else _short.repr(value)

@@ -238,6 +238,9 @@ class _Capture:
             node = self.recorder.placeholder(state.fake, state.name)
             self.recorder.stand_for(state.tensor, node, state.name)
             self._state_nodes.append(node)
+            if not state.trained and state.name not in self._grouped:
+                node.meta["path"] = f"self.{state.name}"
+                self.recorder.values.states[node] = state.tensor
         self._state.let_last(self.recorder, self._state_nodes)
 
     # -- tracing -------------------------------------------------------------------------------
@@ -295,11 +298,11 @@ class _Capture:
         beside = {number: set() if has_attributes(value) else {"__dict__"}
                   for number, value in enumerate(self._containers)}
         of_objects = []
-        for holder, name, path in self._state.read_of_arguments():
-            if id(holder) in numbers:
-                beside[numbers[id(holder)]].add(name)
+        for held in self._state.read_of_arguments():
+            if id(held.holder) in numbers:
+                beside[numbers[id(held.holder)]].add(held.name)
             else:
-                of_objects.append((holder, name, path))
+                of_objects.append(held)
         return of_objects, beside
 
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
@@ -354,6 +357,7 @@ class _Capture:
         wanted = [spec.node for spec in outputs] + list(self._looking_otherwise.values())
         finals, changed = functionalize(self.recorder.graph, wanted, self.fake_mode)
         changed |= zip(self._looking_otherwise, finals[len(outputs):])
+        self.recorder.values.check_states(changed)
         for spec, node in zip(real, real_nodes):
             if node not in changed:
                 warnings.warn(f"[capture] Output expected to be on the IPU but is on cpu: result "
@@ -422,5 +426,7 @@ class _Capture:
         found = {id(tensor): tensor for node, tensor in self.recorder.constants.items()
                  if node in kept and "fresh" not in node.meta} | read
         own = {id(self.recorder.constants.get(node)) for node in changed}
-        return [(tensor, self._state.name_of_plain(tensor))
-                for key, tensor in found.items() if key not in own]
+        states = {id(state.tensor): state.name for state in self._state.states}
+        names = {key: states.get(key) or self._state.name_of_plain(tensor)
+                 for key, tensor in found.items() if key not in own}
+        return [(found[key], name and f"self.{name}") for key, name in names.items()]

@@ -16,6 +16,7 @@ from poptorch._capture.graph.module_clones import Clones
 from poptorch._capture.graph.source_location import Places
 from poptorch._guards.attribute_reads import OUTER, Reads
 from poptorch._guards.attributes import Attributes
+from poptorch._guards.guard import HeldAttribute
 from poptorch._guards.host_values import lasting_value
 from poptorch.errors import Error, error_at
 
@@ -80,7 +81,7 @@ class ModuleState:
             if id(user_part) not in self.names:
                 self._attributes.keep(part, path)
                 self._parts.append(part)
-                if mode_of is not None and has_mode(user_part):
+                if mode_of is not None and hasattr(user_part, "training"):
                     self._modes.append((part, mode_of(user_part)))
             self.names.setdefault(id(user_part), path)
             self.names.setdefault(id(part), path)
@@ -204,7 +205,7 @@ class ModuleState:
         """Notes what ``forward`` reads while it runs."""
         return self._attributes.reads
 
-    def attributes_read(self) -> list[tuple[object, str, str]]:
+    def attributes_read(self) -> list[HeldAttribute]:
         """What ``forward`` depends on of modules and of objects that they hold: what has the
         attribute, its name and its path."""
         read = {}
@@ -219,8 +220,10 @@ class ModuleState:
             if path is None and self._attributes.is_outside(module):
                 path = type(module).__qualname__
             if path is not None:
-                read[id(holder), place.name] = (
-                    holder, place.name, f"{path}.{place.path}".lstrip("."))
+                path = f"{path}.{place.path}".lstrip(".")
+                read[id(holder), place.name] = HeldAttribute(
+                    holder, place.name, path, self.reads.line(place),
+                    "" if self._attributes.is_outside(module) else "self.")
         return list(read.values())
 
     def modes_read(self) -> list[torch.nn.Module]:
@@ -233,15 +236,17 @@ class ModuleState:
         found = self._attributes.name_of(tensor)
         return found and found[0]
 
-    def read_of_arguments(self) -> list[tuple[object, str, str]]:
+    def read_of_arguments(self) -> list[HeldAttribute]:
         """The same for objects that arguments hold, and for containers among them."""
-        return [(place.holder, place.name, place.path) for place in self._attributes.read()
-                if place.module is None]
+        return self._read_by(None)
 
-    def read_outside(self) -> list[tuple[object, str, str]]:
+    def read_outside(self) -> list[HeldAttribute]:
         """The same for objects that names outside of ``forward`` lead to."""
-        return [(place.holder, place.name, place.path) for place in self._attributes.read()
-                if place.module is OUTER]
+        return self._read_by(OUTER)
+
+    def _read_by(self, module) -> list[HeldAttribute]:
+        return [HeldAttribute(place.holder, place.name, place.path, self.reads.line(place))
+                for place in self._attributes.read() if place.module is module]
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""
@@ -284,11 +289,6 @@ class ModuleState:
                     raise error_at(f"[capture] {kind} {path} is reassigned within the model by "
                                    f"its forward. Change it in place: "
                                    f"`self.{path}.copy_(value)`.", line, owner)
-
-
-def has_mode(module: torch.nn.Module) -> bool:
-    """Whether a module is in training mode or not: one that torch.jit.freeze made is neither."""
-    return hasattr(module, "training")
 
 
 def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:

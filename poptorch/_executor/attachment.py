@@ -125,7 +125,9 @@ class Attachment:
         if program is None or self.device.is_held:  # another thread was faster
             return
         with modes_off.plain_torch():
-            program.guard.check()
+            if not program.guards.are_tensors_fit():  # the next call compiles again
+                self.programs.keep_for_next()
+                return
             try:
                 self.device.take()
                 self.programs.take_memory(program)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from poptorch._runtime import latency
-from poptorch._runtime.programs import Programs
+from poptorch._runtime.programs import ProgramInfo, Programs
 from poptorch._runtime.wrapped import Wrapped
 from poptorch.enums import CommGroupType
 from poptorch.options import Options
@@ -292,7 +292,29 @@ class Inspection:
             >>> model.compilationTime > 0
             True
         """
-        return self.programs.all[self.programs.require("compilationTime")]
+        return self.programs.all[self.programs.require("compilationTime")].seconds
+
+    def programs(self) -> list[ProgramInfo]:
+        """The programs of this executor: the first one, and those that it compiled when something
+        changed that ``forward`` depends on, see :meth:`Options.recompilation`.
+
+        Returns:
+            For each, its ``signature`` (shapes and types of tensors, other arguments), the
+            ``reason`` why it was compiled, and the ``seconds`` that it took.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.LeakyReLU(0.5), opts)
+            >>> y = model(torch.ones(3))
+            >>> model.negative_slope = 0.25
+            >>> y = model(torch.ones(3))
+            >>> for program in model.programs():
+            ...     print(program.signature, "|", program.reason)
+            input: float32[3] | the first call
+            input: float32[3] | self.negative_slope changed from 0.5 to 0.25
+        """
+        return list(self.programs.all.values())
 
     # -- the random generator ------------------------------------------------------------------
 

@@ -225,11 +225,11 @@ class Reports:
             self.device.check_can_run()
             compiled = self.compilation.ensure_current(args, kwargs)
             self.attachment.attach()
-            tensors = compiled.arguments.match(args, kwargs)
+            tensors = compiled.match(args, kwargs)
             options, optimizer = recording(self.wrapped.options), self.wrapped.optimizer
             second = self.build()(options, args, kwargs, lambda step: None)
             with modes_off.plain_torch():
-                self.weights.before_run(compiled, compiled.guard.check())
+                self.weights.before_run(compiled, compiled.guards.check())
                 if optimizer is not None:
                     optimizer.before_run(compiled.call)
                 replay(compiled, second, tensors)

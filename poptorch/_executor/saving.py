@@ -67,7 +67,7 @@ class Saving:
             >>> torch.equal(again(x), model(x))
             True
         """
-        self.compilation.ensure_current(args, kwargs).arguments.match(args, kwargs)
+        self.compilation.ensure_current(args, kwargs)
         return self.save(filename, export_model)
 
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> str:
@@ -117,8 +117,8 @@ class Saving:
 
     def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
         wrapped, compiled = self.wrapped, self.programs.require("save")
-        compiled.guard.check()  # the file has the module as it is, and the program as it was
-        compiled.interface.plain_tensors.check()
+        # The file has the module as it is, and the program as it was.
+        compiled.require_unchanged("save")
         self.weights.pull_to_host()
         if wrapped.optimizer is not None:
             wrapped.optimizer.before_save()
@@ -229,4 +229,4 @@ class Saving:
                 wrapped.optimizer.loaded_with_program()
 
         with file.guard("interface.json"):
-            self.programs.add(compiled, begin, restore)
+            self.programs.add(compiled, begin, "loaded from a file", restore)

@@ -43,7 +43,8 @@ class WeightCopies:
         """
         with interrupts.deferred():
             program = self.programs.require("copyWeightsToDevice")
-            program.guard.check()
+            if not program.guards.are_tensors_fit():
+                program.require_unchanged("copyWeightsToDevice")
             self.weights.to_device(program)
 
     def copyWeightsToHost(self) -> None:

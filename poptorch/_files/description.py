@@ -5,8 +5,8 @@ import torch
 from poptorch._base import schema
 from poptorch._base.module_subclass import plain_class
 from poptorch._capture.graph.module_clones import HOOKS
-from poptorch._runtime.guard import hook_keys
-from poptorch._runtime.modes import TrainingModes
+from poptorch._guards.module_guards import hook_keys
+from poptorch._guards.training_modes import TrainingModes
 from poptorch.errors import Error
 
 # hooks: how many there are of each kind. reads_mode: whether forward asked for the mode.

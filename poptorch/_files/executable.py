@@ -15,9 +15,9 @@ from poptorch._device.device import Busy
 from poptorch._files import archive, description, problems, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
+from poptorch._guards.training_modes import TrainingModes
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
-from poptorch._runtime.modes import TrainingModes
 from poptorch._runtime.run_time_options import check_read
 from poptorch._runtime.wrapped import Wrapped
 from poptorch._translate import StepSpec

@@ -28,6 +28,7 @@ from poptorch._base.value_snapshot import (
     objects_within,
 )
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._guards.guard import line_of, table_of
 from poptorch._guards.host_randomness import Draws
 from poptorch._guards.python_state import Counters, is_flag
 
@@ -120,6 +121,10 @@ class Reads:
     def of_container(self, value, path: str) -> None:
         """Takes note, from now on, of what is read of a container itself, which is an argument."""
         self._enter(value, None, path)
+
+    def line(self, place: Place) -> str:
+        """The line of the user's that reads an attribute first, if it is known."""
+        return line_of(self.counters.line(place.holder, place.name))
 
     def path_of(self, holder, name: str) -> str | None:
         """The path of an attribute of an object that was read; None for another one's."""
@@ -342,9 +347,3 @@ def fill(container, parts: list[tuple]) -> None:
     else:
         getattr(container, "update" if isinstance(container, set) else "extend")(
             [part for _, part in parts])
-
-
-def table_of(holder, name: str) -> dict:
-    """Where an attribute of that name stands, see :class:`Place`."""
-    own = object.__getattribute__(holder, "__dict__")
-    return {name: own} if name == "__dict__" else own

@@ -16,7 +16,7 @@ from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACH
 from poptorch._capture.graph.source_location import Places
 from poptorch._capture.graph.unknown_sizes import UnknownSize
 from poptorch._guards.attribute_reads import Place, Reads, warn_of_kept
-from poptorch._guards.python_state import warn_of_count, warn_of_flag
+from poptorch._guards.python_state import warn_of_python_state
 from poptorch.errors import error_at, place_text
 
 _MUTABLE = (list, dict, deque)
@@ -287,20 +287,21 @@ class Attributes:
         for holder, name, was, now in self.reads.flags():
             what, place = self._named(holder, name)
             if what is not None:
-                warn_of_flag(what, was, now, place)
+                warn_of_python_state(what, repr(was), repr(now), place)
         for holder, name, was, now, line in self.reads.counters.counted(self._values_of):
             what, place = self._named(holder, name)
             if what is not None:
-                warn_of_count(what, was, now, place or place_text(line))
+                warn_of_python_state(what, was, now, place or place_text(line))
         for change in self.reads.changes():
-            warn_of_count(*change)
+            warn_of_python_state(*change)
 
     def _named(self, holder, name: str) -> tuple[str | None, str]:
         """An attribute as a message names it, and the place that sets it, if it is a module's;
         None for one of what ``forward`` makes, which is made anew in each call."""
         for module, path, _ in self._before:
             if module is holder and id(module) not in self._made:
-                return f"the attribute {name}", place_text(self.line(holder, name), path)
+                where = f"self.{path}." if path else "self."
+                return where + name, place_text(self.line(holder, name), path)
         return self.reads.path_of(holder, name), ""
 
     def _lasting(self, value):

@@ -60,15 +60,15 @@ class Draws:
         for value, name, before in self._met.values():
             if not _is_generator(value):
                 logger.warning(
-                    "[capture] forward reads %s, a %s: it runs once, and each call of the program "
-                    "has the items of that time. Take them outside of forward and pass them in "
-                    "as arguments.", name, type(value).__name__)
+                    "[capture] forward reads %s, a %s. Python code runs only while forward is "
+                    "traced, so every call sees the same items. Take them outside of forward and "
+                    "pass them as arguments.", name, type(value).__name__)
             elif before is None or _state(value) != before:
                 logger.warning(
-                    "[capture] forward draws numbers from %s: it runs once, and each call of the "
-                    "program has the numbers of that time. Draw with torch (torch.rand, "
-                    "torch.nn.functional.dropout), which each call does anew, or outside of "
-                    "forward, and pass them in as tensors.", name)
+                    "[capture] forward draws numbers from %s. Python code runs only while forward "
+                    "is traced, so every call sees the same numbers. Draw with torch (torch.rand, "
+                    "torch.nn.functional.dropout), which every call does again, or outside of "
+                    "forward, and pass the numbers as tensors.", name)
 
 
 def _is_generator(value) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from poptorch._base.logging import logger
 from poptorch._base.value_snapshot import attribute_of, is_compared, is_foreign
+from poptorch._guards.outer_name import is_users
 from poptorch._guards.statements import Place, Statement, statement_of, statements
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
@@ -74,6 +75,11 @@ class Counters:
         """How many statements have read an attribute."""
         return len(self._readers((id(holder), name)))
 
+    def line(self, holder, name: str) -> tuple[str, int] | None:
+        """The first line of the user's that has read an attribute; None: it is not known."""
+        return min(((code.co_filename, line) for code, line, _ in self._readers((id(holder), name))
+                    if is_users(code.co_filename)), default=None)
+
     def counts_items(self, holder, name: str) -> bool:
         """Whether statements add to the list in an attribute, and others compute with its length
         or sum, and nothing else is done with it, as is with a cache."""
@@ -101,8 +107,8 @@ class Counters:
                 yield holder, name, _shown(was), _shown(now), (code.co_filename, line)
 
 
-def warn_of_count(what: str, was, now, place: str = "") -> None:
-    """Warns of a value that ``forward`` changes from call to call.
+def warn_of_python_state(what: str, was, now, place: str = "") -> None:
+    """Warns of a Python value that ``forward`` changes and reads.
 
     Args:
         what: the value.
@@ -110,19 +116,11 @@ def warn_of_count(what: str, was, now, place: str = "") -> None:
         place: where it is changed; empty if that is not known.
     """
     logger.warning(
-        "[capture] forward counts with %s, from %s to %s, and reads it: each call of the program "
-        "has the numbers of the first one. Make it a buffer (register_buffer) that forward changes "
-        "in place, and use torch.where for what depends on it.%s", what, was, now,
-        f"\n  at {place}" if place else "")
-
-
-def warn_of_flag(what: str, was, now, place: str = "") -> None:
-    """Warns of a flag by which ``forward`` does something in its first call alone."""
-    logger.warning(
-        "[capture] forward reads %s, which is %r, and sets it to %r: what it does once in PyTorch, "
-        "each call of the program does again. Call the module once on the CPU before it is "
-        "compiled, or use a buffer and torch.where.%s", what, was, now,
-        f"\n  at {place}" if place else "")
+        "[capture] forward changes the Python value %s, from %s to %s, and also reads it. Python "
+        "code runs only while forward is traced, so every call sees what the first one saw. If the "
+        "value is the same from the second call on, call the module once on the CPU before it is "
+        "wrapped; else make it a buffer (register_buffer) that forward changes in place, and use "
+        "torch.where.%s", what, was, now, f"\n  at {place}" if place else "")
 
 
 def is_flag(value) -> bool:

@@ -8,7 +8,32 @@ from poptorch._base.layout import extent, lies_on_itself
 from poptorch.errors import Error
 
 
-def check_memory(tensors: list[torch.Tensor], names: list[str], layouts: dict,
+def mismatch(what: str) -> Error:
+    """The error for arguments that a program is not compiled for, of a type by which it is known.
+    """
+    return Error(f"[arguments] {what} Set Options.recompilation(shapes=True) to compile the model "
+                 f"again for other arguments, or call destroy() first.", type=MISMATCH)
+
+
+MISMATCH = "argument_mismatch"
+
+
+def check_layouts(tensors: list[torch.Tensor], names: list[str], layouts: dict) -> None:
+    """Checks how arguments lie in memory.
+
+    Args:
+        tensors: the arguments.
+        names: of them, for messages.
+        layouts: the layout that the program depends on, by number of the argument.
+
+    Raises:
+        poptorch.Error: One lies otherwise than when the model was compiled.
+    """
+    for number, (strides, start) in layouts.items():
+        _check_layout(tensors[number], names[number], strides, start)
+
+
+def check_memory(tensors: list[torch.Tensor], names: list[str],
                  changed: list[int], plain: Sequence[tuple[torch.Tensor, str]],
                  changed_plain: Sequence[tuple[torch.Tensor, str]]) -> None:
     """Checks the arguments of a call.
@@ -16,18 +41,14 @@ def check_memory(tensors: list[torch.Tensor], names: list[str], layouts: dict,
     Args:
         tensors: the arguments.
         names: of them, for messages.
-        layouts: the layout that the program depends on, by number of the argument.
         changed: numbers of the arguments that ``forward`` changes.
         plain: the tensors that are compiled in, with what messages call them.
         changed_plain: those that ``forward`` changes.
 
     Raises:
-        poptorch.Error: One lies otherwise than when the model was compiled; or one that is changed
-            shares memory with another one or with a tensor that is compiled in, or its elements
-            with each other.
+        poptorch.Error: One that is changed shares memory with another one or with a tensor that is
+            compiled in, or its elements with each other.
     """
-    for number, (strides, start) in layouts.items():
-        _check_layout(tensors[number], names[number], strides, start)
     for number in changed:
         tensor = tensors[number]
         if lies_on_itself(tensor.shape, tensor.stride()):
@@ -57,14 +78,14 @@ def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_nam
 def _check_layout(tensor: torch.Tensor, name: str, strides: list, start: int | None) -> None:
     given = list(tensor.stride())
     if any(step not in (None, now) for step, now in zip(strides, given)):
-        raise Error(f"[arguments] {name}: expected strides {strides} but got {given}. forward "
-                    f"makes use of how its arguments lie in memory, so the model is compiled for "
-                    f"that of its first call; call destroy() first to compile for others.")
+        raise mismatch(f"{name}: expected strides {strides} but got {given}. forward depends on "
+                       f"the strides of its arguments, so the model is compiled for those of its "
+                       f"first call.")
     if start not in (None, tensor.storage_offset()):
-        raise Error(f"[arguments] {name}: expected a tensor that begins at element {start} of its "
-                    f"memory but got one at {tensor.storage_offset()}. forward calls as_strided, "
-                    f"so the model is compiled for the place in its first call; call destroy() "
-                    f"first to compile for others, or pass {name}.clone().")
+        raise mismatch(f"{name}: expected a tensor that begins at element {start} of its memory "
+                       f"but got one at {tensor.storage_offset()}. forward calls as_strided, so "
+                       f"the model is compiled for the place in its first call. Pass "
+                       f"{name}.clone().")
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ from poptorch._base.types import check_dense, computes_as_usual, ir_dtype, narro
 from poptorch._base.value_snapshot import VALUES, Objects, Snapshot, same
 from poptorch._capture.graph.module_clones import HOOKS
 from poptorch._capture.graph.source_location import is_torchs
+from poptorch._runtime.argument_memory import mismatch
 from poptorch._translate import StepSpec
 from poptorch.errors import Error
 
@@ -85,9 +86,8 @@ class Leaf:
         found = self.difference(self.value)
         if found is not None:
             path, was, now = found
-            raise Error(f"[save] {path}: it was {was} when the module was compiled, it is {now}, "
-                        f"which the file would have. Set it back; or call destroy(), and compile "
-                        f"the module for what it is.")
+            raise Error(f"[save] {path} changed from {was} to {now} after compilation, so the "
+                        f"saved file would not match it. Set it back, or call the model first.")
         return self.value
 
     @classmethod
@@ -200,6 +200,12 @@ class Arguments:
         new._set_plain(None if count is None else new.leaves[:count])
         return new
 
+    def text(self) -> str:
+        """The arguments in one line: ``x: float32[4, 2], scale: 2.0``."""
+        return ", ".join(
+            f"{leaf.path}: {str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+            if leaf.is_tensor else f"{leaf.path}: {leaf.value!r}" for leaf in self.leaves)
+
     def tensor_leaves(self) -> list[Leaf]:
         """The tensors among the leaves, in order: the order of :meth:`match`'s result."""
         return [leaf for leaf in self.leaves if leaf.is_tensor]
@@ -218,8 +224,8 @@ class Arguments:
             self._check_called(args, kwargs)
         try:
             values = self._structure.flatten_like(self._bind(args, kwargs))
-        except Mismatch as mismatch:
-            raise self._structure_error(mismatch) from None
+        except Mismatch as found:
+            raise self._structure_error(found) from None
         tensors: list[torch.Tensor] = []
         for leaf, value in zip(self.leaves, values):
             self._match_leaf(leaf, value, tensors)
@@ -244,11 +250,10 @@ class Arguments:
     def _check_called(self, args: tuple, kwargs: dict) -> None:
         count, names = self.called
         if (count, set(names)) != (len(args), set(kwargs)):
-            raise Error(f"[arguments] expected {count} arguments by position and {sorted(names)} "
-                        f"by name, as in the first call, but got {len(args)} by position and "
-                        f"{sorted(kwargs)} by name: {self._seen_by}, which sees the difference. "
-                        f"Pass them in the same way; or call destroy(), and the next call compiles "
-                        f"the model for it.")
+            raise mismatch(f"expected {count} arguments by position and {sorted(names)} by name, "
+                           f"as in the first call, but got {len(args)} by position and "
+                           f"{sorted(kwargs)} by name: {self._seen_by}, which sees the difference. "
+                           f"Pass them in the same way.")
 
     def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
         """The leaves of positional arguments that are all tensors, with defaults for the rest;
@@ -302,24 +307,22 @@ class Arguments:
 
     # -- later calls ---------------------------------------------------------------------------
 
-    def _structure_error(self, mismatch: Mismatch) -> Error:
-        path, expected, got = mismatch.path, mismatch.expected, mismatch.got
-        if mismatch.what == "keys":
+    def _structure_error(self, found: Mismatch) -> Error:
+        path, expected, got = found.path, found.expected, found.got
+        if found.what == "keys":
             return _keys_error(expected, got, path)
-        if mismatch.what == "type":
-            return Error(f"[arguments] Type mismatch for {path}: expected {expected} but got "
-                         f"{got}. Call destroy() first to compile for other arguments.")
-        if mismatch.what == "attribute":
+        if found.what == "type":
+            return mismatch(f"Type mismatch for {path}: expected {expected} but got {got}.")
+        if found.what == "attribute":
             return other_value(path, expected, got)
-        if mismatch.what == "context":
-            return Error(f"[arguments] mismatch for {path}: expected a container with {expected!r} "
-                         f"beside its parts but got one with {got!r}. What is no tensor is "
-                         f"compiled in; call destroy() first to compile for others.")
+        if found.what == "context":
+            return mismatch(f"mismatch for {path}: expected a container with {expected!r} beside "
+                            f"its parts but got one with {got!r}. Values other than tensors are "
+                            f"compiled in.")
         named = self._named_before(path)
         what = f"items in {path}" if named is None else "positional arguments"
-        return Error(f"[arguments] Number of {what} mismatch: expected {expected + (named or 0)} "
-                     f"arguments but got {got + (named or 0)}. Call destroy() first to compile "
-                     f"for other arguments.")
+        return mismatch(f"Number of {what} mismatch: expected {expected + (named or 0)} arguments "
+                        f"but got {got + (named or 0)}.")
 
     def _named_before(self, path: str) -> int | None:
         """How many parameters precede ``*args``; None for another path than that of ``*args``."""
@@ -333,8 +336,7 @@ class Arguments:
     def _match_leaf(self, leaf: Leaf, value, tensors: list) -> None:
         if leaf.is_tensor != isinstance(value, torch.Tensor):
             kind = torch.Tensor if leaf.is_tensor else type(leaf.value)
-            raise Error(f"[arguments] Type mismatch for {leaf.path}: expected {kind} but got "
-                        f"{type(value)}. Call destroy() first to compile for other arguments.")
+            raise mismatch(f"Type mismatch for {leaf.path}: expected {kind} but got {type(value)}.")
         if not leaf.is_tensor:
             found = leaf.difference(value)
             if found is not None:
@@ -353,9 +355,8 @@ class Arguments:
             expected, got = leaf.dtype, f"{value.dtype}{note}"
             if leaf.given is not leaf.dtype:
                 first = f", {leaf.given} here, which is {leaf.dtype} on the device"
-        return Error(f"[arguments] {leaf.path}: expected {expected} but got {got}. The model is "
-                     f"compiled for the shapes and types of its first call{first}; call destroy() "
-                     f"first to compile for others.")
+        return mismatch(f"{leaf.path}: expected {expected} but got {got}. The model is compiled "
+                        f"for the shapes and types of its first call{first}.")
 
 
 _FORM = {"structure": tuple, "positional": int | None, "called": tuple | None,
@@ -365,8 +366,8 @@ _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameter
 
 def other_value(path: str, expected: str, got: str) -> Error:
     """For what is no tensor, and is not what was compiled in."""
-    return Error(f"[arguments] mismatch for {path}: expected {expected} but got {got}. Values "
-                 f"other than tensors are compiled in; call destroy() first to compile for others.")
+    return mismatch(f"mismatch for {path}: expected {expected} but got {got}. Values other than "
+                    f"tensors are compiled in.")
 
 
 def _leaves(structure: Structure, tensors: list[tuple]) -> list[Leaf]:
@@ -381,10 +382,10 @@ def _keys_error(expected: list, got: list, path: str) -> Error:
     extra = [str(key) for key in got if key not in expected]
     where = f" (in {path})" if path else ""
     if missing:
-        return Error(f"[arguments] Missing arguments: {', '.join(missing)}.{where} The model "
-                     f"was compiled with them; destroy() it to compile again.")
-    return Error(f"[arguments] Unexpected arguments: {', '.join(extra)}.{where} The model "
-                 f"was compiled without them; destroy() it to compile again.")
+        return mismatch(f"Missing arguments: {', '.join(missing)}.{where} The model was compiled "
+                        f"with them.")
+    return mismatch(f"Unexpected arguments: {', '.join(extra)}.{where} The model was compiled "
+                    f"without them.")
 
 
 def _signature(model) -> inspect.Signature | None:

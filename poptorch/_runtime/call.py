@@ -10,7 +10,8 @@ from poptorch import _C
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
-from poptorch._runtime import plain_tensors, replica_consistency
+from poptorch._guards import plain_tensors
+from poptorch._runtime import replica_consistency
 from poptorch._runtime.argument_memory import check_memory
 from poptorch._runtime.outputs import OutputPlan, Returned
 from poptorch._translate import loss_scale, reduction
@@ -76,12 +77,11 @@ class Call:
         for stream, output in program.outputs:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
-        self._layouts = program.layouts
         self._shared = replica_consistency.shared_states(executable, program)
         self._plain = plain
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
-        self._is_memory_seen = bool(self._layouts or self._write_backs or self._changed_plain)
+        self._is_memory_seen = bool(self._write_backs or self._changed_plain)
         self._updates = (*self._write_backs, *self._constant_updates)
 
     def _add_output(self, stream: str, output, plan, everything) -> None:
@@ -199,7 +199,7 @@ class Call:
         if self._is_synthetic:
             return self._run_synthetic()
         if self._is_memory_seen:
-            check_memory(tensors, [leaf.path for leaf in self._leaves], self._layouts,
+            check_memory(tensors, [leaf.path for leaf in self._leaves],
                          [leaf for _, _, leaf in self._write_backs],
                          self._plain.alive() if self._write_backs else (), self._changed_plain)
         # Copies of this call: another thread may make one at the same time.

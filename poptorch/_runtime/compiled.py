@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 import torch
 
+from poptorch._guards.guard import GuardSet, Outdated
+from poptorch._guards.module_guards import guards_of, parts_of
+from poptorch._guards.training_modes import CompiledModes, TrainingModes
+from poptorch._runtime.argument_memory import check_layouts
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
-from poptorch._runtime.guard import ModuleGuard
 from poptorch._runtime.interface import Interface
-from poptorch._runtime.modes import CompiledModes, TrainingModes
 from poptorch._runtime.random_state import RandomState
 from poptorch._translate import Program
+from poptorch.errors import Error
 from poptorch.options import Options
 
 
@@ -27,7 +30,9 @@ class CompiledModel:
         program: of the interface: names of streams and states, and the host's tensors.
         arguments: of the interface: the structure of the arguments.
         call: runs it; each call has pointers and results of its own.
-        guard: checks whether the module is still the one that was compiled.
+        guards: check whether everything that decided what was compiled is as it was.
+        modes: of the layers, when it was compiled.
+        reads_states: whether values of parameters or buffers are compiled in.
         random: the state of its random generator.
     """
 
@@ -36,7 +41,9 @@ class CompiledModel:
     program: Program
     arguments: Arguments
     call: Call
-    guard: ModuleGuard
+    guards: GuardSet
+    modes: CompiledModes
+    reads_states: bool
     random: RandomState
 
     @classmethod
@@ -54,21 +61,45 @@ class CompiledModel:
         program, spec = interface.program, interface.spec
         call = Call(executable, program, interface.outputs, options, spec, interface.arguments,
                     interface.plain_tensors)
-        guard = ModuleGuard(model, program, spec.training, interface.attributes,
-                            interface.argument_attributes,
-                            CompiledModes(model, interface.modes, modes))
-        return cls(executable, interface, program, interface.arguments, call, guard,
-                   RandomState(executable, options.random_seed))
+        compiled_modes = CompiledModes(model, interface.modes, modes)
+        guards = GuardSet(
+            (*guards_of(model, program.states, spec.training, program.weight_groups),
+             *compiled_modes.guards(), *interface.guards()),
+            list(program.states.values()), spec.training, [part for _, part in parts_of(model)],
+            compiled_modes.warn, compiled_modes.places())
+        states = set(map(id, (*model.parameters(), *model.buffers())))
+        reads_states = any(id(tensor) in states for tensor, _ in interface.plain_tensors.alive())
+        return cls(executable, interface, program, interface.arguments, call, guards,
+                   compiled_modes, reads_states, RandomState(executable, options.random_seed))
 
-    def check(self) -> bool:
-        """Checks that a call finds the module, and what the program depends on beside it, as they
-        were compiled.
+    def require_unchanged(self, where: str) -> None:
+        """Raises an Error when a guard does not hold, for what cannot compile again.
 
-        Returns:
-            What :meth:`ModuleGuard.check` gives.
+        Args:
+            where: the method, for the message.
+        """
+        try:
+            self.guards.check()
+        except Outdated as outdated:
+            raise Error(f"[{where}] {outdated.change.text} after the model was compiled. Set it "
+                        f"back; or call the model first, which compiles it again.") from None
+
+    def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+        """The tensors of a call, in the order that :attr:`call` takes them.
 
         Raises:
-            poptorch.Error: They are others.
+            poptorch.Error: The program was compiled for other arguments.
         """
-        self.interface.check()
-        return self.guard.check()
+        tensors = self.arguments.match(args, kwargs)
+        if self.program.layouts:
+            check_layouts(tensors, [leaf.path for leaf in self.arguments.tensor_leaves()],
+                          self.program.layouts)
+        return tensors
+
+    def fits(self, args: tuple, kwargs: dict) -> bool:
+        """Whether a call with these arguments can run the program."""
+        try:
+            self.match(args, kwargs)
+        except Error:
+            return False
+        return self.guards.holds()

@@ -1,7 +1,7 @@
 """What the executor has of a compiled program, and the form of it that a file holds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,12 +11,11 @@ from poptorch._base.pytree.structure import Structure
 from poptorch._base.types import narrowed, torch_dtype
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._capture.graph.captured import OutputSpec
-from poptorch._guards.attribute_reads import table_of
+from poptorch._guards.ambient_settings import AmbientSettings
+from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
+from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._optimizer.layout import UpdateLayout
-from poptorch._runtime.ambient_settings import AmbientSettings
 from poptorch._runtime.arguments import Arguments
-from poptorch._runtime.outer_watch import OuterWatch
-from poptorch._runtime.plain_tensors import PlainTensors
 from poptorch._translate import Program, StepSpec
 from poptorch.errors import Error
 
@@ -44,7 +43,7 @@ class Interface:
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
-        outer: what ``forward`` may read outside of the module; likewise.
+        outer: the guards of what ``forward`` may read outside of the module; likewise.
         plain_tensors: the user's tensors that are compiled in; of a program that comes from a
             file, those in attributes.
         modes: the modules of which ``forward`` read whether they are in training mode.
@@ -55,22 +54,22 @@ class Interface:
     outputs: Structure
     program: Program
     spec: StepSpec
-    attributes: Sequence[tuple[object, str, str]] = ()
-    argument_attributes: Sequence[tuple[object, str, str]] = ()
-    outer: OuterWatch = field(default_factory=OuterWatch)
+    attributes: Sequence[HeldAttribute] = ()
+    argument_attributes: Sequence[HeldAttribute] = ()
+    outer: Sequence[Guard] = ()
     plain_tensors: PlainTensors = field(default_factory=PlainTensors)
     modes: Sequence[torch.nn.Module] = ()
     ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
 
-    def check(self) -> None:
-        """Checks that a call finds what the program depends on, but for the module, as it was.
-
-        Raises:
-            poptorch.Error: Settings around the call or a plain tensor are others.
-        """
-        self.ambient.check()
-        self.outer.check()
-        self.plain_tensors.check()
+    def guards(self) -> Iterator:
+        """The guards of what the program depends on beside layers and tensors."""
+        for one in self.attributes:
+            yield from one.guards()
+        for one in self.argument_attributes:
+            yield from one.guards(Kind.ARGUMENT)
+        yield from self.outer
+        yield from self.plain_tensors.guards
+        yield self.ambient
 
     def changed_buffers(self) -> list[str]:
         """The paths of the buffers that ``forward`` changes."""
@@ -85,7 +84,7 @@ class Interface:
         """
         program = self.program
         layout = program.optimizer
-        attributes = [one for one in self.attributes if _holder(model, one[2]) is one[0]]
+        attributes = [one for one in self.attributes if _holder(model, one.path) is one.holder]
         return {
             "arguments": self.arguments.to_data(),
             "outputs": self.outputs.to_data(),
@@ -99,9 +98,10 @@ class Interface:
             "updated": sorted(program.updated),
             "optimizer": None if layout is None else layout.to_data(),
             "spec": dict(vars(self.spec)),
-            "attributes": [(path, name, _plain_value(holder, name))
-                           for holder, name, path in attributes],
-            "plain_tensors": self.plain_tensors.described(_tensors_in(attributes)),
+            "attributes": [(one.path, one.name, _plain_value(one.holder, one.name))
+                           for one in attributes],
+            "plain_tensors": self.plain_tensors.described(
+                [*_tensors_in(attributes), *_named(model).items()]),
             "ambient": tuple(self.ambient),
         }
 
@@ -121,8 +121,7 @@ class Interface:
         """
         schema.check(data, _FORM, "interface")
         _check_same_spec(spec, StepSpec(**data["spec"]))
-        named = {**dict(model.named_parameters(remove_duplicate=False)),
-                 **dict(model.named_buffers(remove_duplicate=False))}
+        named = _named(model)
         missing = [path for path in data["weights"] if path not in named]
         if missing:
             raise Error(f"[loadExecutable] the file was made from a module with {missing[0]}, "
@@ -140,7 +139,8 @@ class Interface:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
         attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
-                        attributes, plain_tensors=_plain_tensors(data["plain_tensors"], attributes),
+                        attributes, plain_tensors=_plain_tensors(
+                            data["plain_tensors"], [*_tensors_in(attributes), *named.items()]),
                         ambient=AmbientSettings(*data["ambient"]))
         interface.outputs.copy_data(())
         interface._check_numbers()
@@ -260,7 +260,7 @@ def _holder(model: torch.nn.Module, path: str):
     return found
 
 
-def _attributes(data: list[tuple], model: torch.nn.Module) -> list[tuple[object, str, str]]:
+def _attributes(data: list[tuple], model: torch.nn.Module) -> list[HeldAttribute]:
     """The attributes of a module that a program from a file depends on.
 
     Raises:
@@ -276,7 +276,7 @@ def _attributes(data: list[tuple], model: torch.nn.Module) -> list[tuple[object,
             raise Error(f"[loadExecutable] {path} was {_words(was)} when the program was compiled, "
                         f"it is {_words(now)}. Wrap a module of the same class and settings.")
         if hasattr(holder, "__dict__"):
-            found.append((holder, name, path))
+            found.append(HeldAttribute(holder, name, path, prefix="self."))
     return found
 
 
@@ -286,26 +286,37 @@ def _words(value: tuple | None) -> str:
     return repr(value[0]) if value else "an object"
 
 
-def _tensors_in(attributes: Sequence[tuple[object, str, str]]) -> list[tuple[str, torch.Tensor]]:
+def _tensors_in(attributes: Sequence[HeldAttribute]) -> list[tuple[str, torch.Tensor]]:
     """The tensors in attributes, with their paths."""
-    return [(place, part) for holder, name, path in attributes if name in table_of(holder, name)
+    return [(place, part) for holder, name, path, *_ in attributes
+            if name in table_of(holder, name)
             for place, part in objects_within(table_of(holder, name)[name], path)
             if isinstance(part, torch.Tensor)]
 
 
-def _plain_tensors(data: dict[str, str], attributes: list[tuple]) -> PlainTensors:
-    """The plain tensors of a module that a program from a file was compiled with.
+def _named(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module, by each path."""
+    return {**dict(model.named_parameters(remove_duplicate=False)),
+            **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def _plain_tensors(data: dict[str, str], tensors: list[tuple[str, torch.Tensor]]) -> PlainTensors:
+    """The tensors of a module whose values are compiled into a program from a file.
+
+    Args:
+        data: their types and digests, by path.
+        tensors: those of the module, with paths.
 
     Raises:
         poptorch.Error: One is another than when the program was compiled.
     """
-    named = {path: tensor for path, tensor in _tensors_in(attributes) if path in data}
-    tensors = PlainTensors([(tensor, path) for path, tensor in named.items()])
-    own = tensors.described(named.items())
+    named = {path: tensor for path, tensor in tensors if path in data}
+    known = PlainTensors([(tensor, f"self.{path}") for path, tensor in named.items()])
+    own = known.described(named.items())
     for path, text in data.items():
         if own.get(path) != text:
             raise Error(f"[loadExecutable] {path} is not the tensor that it was when the program "
-                        f"was compiled, and its values are compiled in, as it is no buffer. Wrap "
-                        f"a module of the same class and settings; or make it with "
-                        f"register_buffer, and compile and save the model again.")
-    return tensors
+                        f"was compiled, and its values are compiled in as constants. Wrap a module "
+                        f"of the same class and settings; or make it a buffer (register_buffer) "
+                        f"that forward reads as a tensor, and compile and save the model again.")
+    return known

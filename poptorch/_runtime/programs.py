@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from poptorch._device.device import Device
 from poptorch._reports.profile_report import ProfileReport
@@ -14,6 +15,20 @@ from poptorch._weights.link import WeightLink
 from poptorch.errors import Error
 
 
+class ProgramInfo(NamedTuple):
+    """What an executor says of one of its programs.
+
+    Attributes:
+        signature: its arguments: shapes and types of tensors, other values.
+        reason: why it was compiled.
+        seconds: that it took to compile or load it.
+    """
+
+    signature: str
+    reason: str
+    seconds: float
+
+
 class Programs:
     """Adds programs, and hands over what they share when another one becomes current.
 
@@ -23,7 +38,7 @@ class Programs:
 
     Attributes:
         current: what a call runs; None: nothing is compiled.
-        all: each program, with the seconds that it took to compile or load it.
+        all: each program, and how it came.
     """
 
     def __init__(self, wrapped: Wrapped, weights: WeightLink, device: Device,
@@ -35,7 +50,7 @@ class Programs:
         self._report = report
         self._carried: CarriedOver | None = None  # until the next add()
         self.current: CompiledModel | None = None
-        self.all: dict[CompiledModel, float] = {}
+        self.all: dict[CompiledModel, ProgramInfo] = {}
 
     def require(self, where: str) -> CompiledModel:
         """The current program; raises an Error that names the method ``where`` if there is none.
@@ -46,13 +61,14 @@ class Programs:
                         f"Call it, or compile() it, first.")
         return program
 
-    def add(self, program: CompiledModel, begin: float,
+    def add(self, program: CompiledModel, begin: float, reason: str,
             restore: Callable[[], None] = lambda: None) -> None:
         """Makes a new program the current one. Where something is raised, nothing is compiled.
 
         Args:
             program: the program.
             begin: when its compilation began, by ``time.monotonic``.
+            reason: why it was compiled.
             restore: called once the program has the module's weights and the optimizer's states,
                 to give it others.
         """
@@ -71,7 +87,8 @@ class Programs:
             self._give_up(carried)
             raise
         gradients.provide(program, self._wrapped.options)
-        self.all[program] = time.monotonic() - begin
+        self.all[program] = ProgramInfo(program.arguments.text(), reason,
+                                        time.monotonic() - begin)
         self.current, self._carried = program, None
 
     def select(self, program: CompiledModel) -> None:

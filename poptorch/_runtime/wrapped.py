@@ -2,9 +2,9 @@
 
 import torch
 
+from poptorch._guards.training_modes import TrainingModes
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime import settings
-from poptorch._runtime.modes import TrainingModes
 from poptorch.errors import Error
 from poptorch.options import Options
 

@@ -78,6 +78,11 @@ class Entry:
         found = [(record, record.tensor()) for record in self.records]
         return [(record, tensor) for record, tensor in found if tensor is not None]
 
+    def is_written_by_runs(self) -> bool:
+        """Whether runs of a program that has a copy change the value."""
+        return any(part.is_updated for program in self.ownership.copies
+                   for part in program.parts_in(self))
+
     def differing(self) -> list[Record]:
         """The tensors of which the host's value is not the agreed one."""
         storage = self.agreed()

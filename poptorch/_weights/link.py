@@ -74,7 +74,7 @@ class WeightLink:
         spread(compiled.program)
         program = self._programs[compiled] = _joined(compiled, self._executor())
         STORE.join(program)
-        compiled.guard.note_written()
+        compiled.guards.note_written()
 
     def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
         """Raises an Error when an argument lies in the memory of a parameter or buffer, and
@@ -99,7 +99,7 @@ class WeightLink:
         if program is not None and (is_written or program.checked_at != STORE.changes):
             with interrupts.deferred():
                 STORE.sync(program)
-                compiled.guard.note_written()
+                compiled.guards.note_written()
 
     def note_run(self, compiled, is_end: bool = False) -> list[str]:
         """Takes note of what a run changes, before it and, also if it fails, after it

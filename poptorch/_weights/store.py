@@ -141,7 +141,10 @@ class WeightStore:
                 storage = entry.agreed()
                 if all(program.is_host_equal(part, storage) for part in parts):
                     storage = None
-                elif ownership.source(program) is Source.HOST:  # written without notice
+                elif ownership.source(program) is Source.HOST and not entry.is_written_by_runs():
+                    self._publish_entry(entry)  # written without notice
+                    storage = None
+                elif ownership.source(program) is Source.HOST:
                     ownership.host_written()
                     self._warn([part.record for part in parts])
             for part in parts:
@@ -239,11 +242,8 @@ class WeightStore:
                 self._noted(entry)
 
     def publish_to_all(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Gives every program that has copies of some tensors the host's values of them.
-
-        Where a program trained since the host last had the values, and the host was not written
-        either, all get what was trained.
-        """
+        """Gives every program that has copies of some tensors the host's values of them, or what
+        was trained since, see :meth:`publish`."""
         with self._locked():
             tensors = list(tensors)
             # First where the tensors lay: in memory that they were given since, nothing is known.
@@ -255,15 +255,18 @@ class WeightStore:
                 ownership = entry.ownership
                 if ownership.newest is not None and not ownership.is_pending:
                     self._pull_from(ownership.newest)
-                programs = list(ownership.copies)
-                for number, program in enumerate(programs):
-                    with plain_access():
-                        for part in program.parts_in(entry):
-                            program.upload(part)
-                    if number == 0:
-                        ownership.published(program)
-                    ownership.mark_current(program)
-                self._noted(entry)
+                self._publish_entry(entry)
+
+    def _publish_entry(self, entry: Entry) -> None:
+        """Gives all programs the host's value of a storage."""
+        for number, program in enumerate(list(entry.ownership.copies)):
+            with plain_access():
+                for part in program.parts_in(entry):
+                    program.upload(part)
+            if number == 0:
+                entry.ownership.published(program)
+            entry.ownership.mark_current(program)
+        self._noted(entry)
 
     def fetch(self, program: CompiledProgram) -> None:
         """Writes to the host what runs of a program changed, except what others wrote since."""
@@ -325,13 +328,7 @@ class WeightStore:
 
     def part_in_memory(self, program: CompiledProgram, tensor: torch.Tensor,
                        paths: frozenset[str] | None) -> Part | None:
-        """The part of a program of which a tensor has memory, None if there is none.
-
-        Args:
-            program: any.
-            tensor: any.
-            paths: of the parts to look at; None: all.
-        """
+        """The part of a program, among those with ``paths``, that lies in a tensor's memory."""
         with plain_access():
             entry = self._entries.get(id(tensor.untyped_storage()))
             return None if entry is None else next(
@@ -364,8 +361,15 @@ class WeightStore:
                     entry.is_handed_out = False
                     for record in entry.differing():
                         self._note_write(record, written)
+        # What no run changes takes the host's value at once; else a program may be ahead of it.
+        taken = {record.entry: record for record in written
+                 if not record.entry.is_written_by_runs() and record.entry.ownership.is_pending}
+        for entry, record in taken.items():
+            self._publish_entry(entry)
+            logger.info("[weights] %s was written on the host. No program changes it, so the next "
+                        "call uses the new value.", record.path())
         if warn:
-            self._warn(written)
+            self._warn([record for record in written if record.entry not in taken])
 
     def _note_write(self, record: Record, written: list[Record]) -> None:
         record.entry.ownership.host_written()

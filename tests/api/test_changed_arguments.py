@@ -63,8 +63,9 @@ def set_scale(config):
     config.scale = 3.0
 
 
-SCALE = "mismatch for c{}: expected 2.0 but got 3.0. Values other than tensors are compiled in; " \
-        "call destroy() first to compile for others."
+SCALE = "mismatch for c{}: expected 2.0 but got 3.0. Values other than tensors are compiled in. " \
+        "Set Options.recompilation(shapes=True) to compile the model again for other arguments, " \
+        "or call destroy() first."
 CHANGES = {
     "object": (Config, lambda x, c: x * c.scale, set_scale, SCALE.format(".scale")),
     "in a list": (lambda: [Config()], lambda x, c: x * c[0].scale, lambda c: set_scale(c[0]),

@@ -40,10 +40,9 @@ def test_a_change_before_the_first_call(caplog):
     y = model(X)[0]
     assert (y == 0).any(), "dropout in training mode"
     assert told(caplog) == [
-        "[train] BatchNorm1d bn (and 1 more) was compiled in training mode, the mode when it was "
-        "wrapped, and is in evaluation mode now: the compiled model computes as before. To use "
-        "the present mode, call destroy() and wrap the module again; to keep the compiled one, "
-        "set it back before the call."]
+        "[train] BatchNorm1d bn (and 1 more) runs in training mode, the mode when it was wrapped, "
+        "and is in evaluation mode now: the compiled model computes as before. Call train() or "
+        "eval() of the executor to change its mode."]
     model(X)
     assert not told(caplog), "once"
     again = wrap(net)
@@ -61,8 +60,8 @@ def test_a_layer_of_a_trained_module(name, caplog):
         model(X)
     (found,) = told(caplog)
     kind = type(getattr(net, name)).__name__
-    assert found.startswith(f"[train] {kind} {name} was compiled in training mode, the mode when "
-                            f"it was wrapped, and is in evaluation mode now: ")
+    assert found.startswith(f"[train] {kind} {name} runs in training mode, the mode when it was "
+                            f"wrapped, and is in evaluation mode now: ")
     assert net.bn.num_batches_tracked == 3
     model.destroy()
     model = wrap(net, training=True)
@@ -70,17 +69,19 @@ def test_a_layer_of_a_trained_module(name, caplog):
     assert net.bn.num_batches_tracked == (3 if name == "bn" else 5) and not told(caplog)
 
 
-def test_the_executors_own_methods_are_for_the_next_compilation(caplog):
-    model = wrap(Net().eval())
-    y = model(X)[0]
-    model.train()
-    assert torch.equal(model(X)[0], y)
-    assert told(caplog) == [
-        "[train] BatchNorm1d bn (and 1 more) was compiled in evaluation mode, and is in training "
-        "mode now: the compiled model computes as before. Call destroy(), and the next call "
-        "compiles the module in its present mode."]
-    model.destroy()
-    assert not torch.equal(model(X)[0], y) and not told(caplog)
+@pytest.mark.parametrize("training", [False, True])
+def test_the_executor_selects_a_program_of_its_mode(training, caplog):
+    net = Net().train(training)
+    model = wrap(net, training)
+    model(X)
+    for mode in (not training, training, not training):
+        model.train(mode)
+        y = model(X)[0]
+        assert (y == 0).any() == mode and not told(caplog)
+        if not mode and not training:
+            torch.testing.assert_close(y, net.bn(X).detach())
+    assert [program.reason for program in model.programs()] == [
+        "the first call", f"self.bn.training changed from {training} to {not training}"]
 
 
 def test_modes_that_do_not_matter(caplog):
@@ -113,7 +114,7 @@ def test_two_executors_switch_a_module_back_and_forth(caplog):
     del inference
     training(X)
     (found,) = told(caplog)
-    assert "was compiled in training mode" in found
+    assert "runs in training mode" in found
 
 
 def test_copies_and_files(tmp_path, caplog):
@@ -126,4 +127,4 @@ def test_copies_and_files(tmp_path, caplog):
     for executor in (other, loaded):
         executor.model.drop.eval()
         executor(X)
-        assert "Dropout drop was compiled in training mode" in told(caplog)[0]
+        assert "Dropout drop runs in training mode" in told(caplog)[0]

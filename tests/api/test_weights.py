@@ -193,44 +193,45 @@ def replace_buffer(net):
     net.norm.running_mean = torch.zeros(2)
 
 
-def delete_parameter(net):
-    del net.fc.bias
-
-
 CHANGES = {
-    "parameter": (replace_parameter, "fc.weight: the tensor of shape (2, 3)"),
-    "buffer": (replace_buffer, "norm.running_mean: the tensor of shape (2,)"),
-    "deleted": (delete_parameter, "fc.bias: the tensor of shape (2,) that was compiled was "
-                                  "replaced, there is nothing"),
-    "dtype": (lambda net: net.double(), "fc.weight: it was compiled as torch.float32, it is "
-                                        "torch.float64"),
+    "parameter": (replace_parameter, "self.fc.weight changed from a float32[2, 3] tensor to a"),
+    "buffer": (replace_buffer, "self.norm.running_mean changed from a float32[2] tensor to a"),
+    "dtype": (lambda net: net.double(),
+              "self.fc.weight.dtype changed from torch.float32 to torch.float64"),
     "requires_grad": (lambda net: net.fc.bias.requires_grad_(False),
-                      "fc.bias: it was compiled with requires_grad=True, it has "
-                      "requires_grad=False"),
+                      "self.fc.bias.requires_grad changed from True to False"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_module_is_an_error(change):
+def test_a_changed_module_is_compiled_again(change):
     apply, words = CHANGES[change]
     net = Net()
     model, _ = trained(net)
     apply(net)
-    for call in (lambda: model(X, T), model.copyWeightsToDevice):
-        with pytest.raises(Error) as caught:
-            call()
-        assert words in caught.value.message and "destroy()" in caught.value.message
+    bias = net.fc.bias.detach().clone()
+    x = X.to(net.fc.weight.dtype)
+    model(X if change == "dtype" else x, T)
+    assert model.programs()[-1].reason.startswith(words), model.programs()
+    assert torch.equal(net.fc.bias, bias) or change != "requires_grad"
 
 
-def test_a_replaced_layer_is_an_error_in_inference():
+def test_converted_weights_are_not_copied_to_an_old_program():
+    net = Net()
+    model, _ = trained(net)
+    net.double()
+    with pytest.raises(Error, match=r"\[copyWeightsToDevice\] self.fc.weight.dtype changed from "
+                                    r"torch.float32 to torch.float64 after the model was compiled"):
+        model.copyWeightsToDevice()
+
+
+def test_a_replaced_layer_in_inference():
     net = Net().eval()
     model = poptorch.inferenceModel(net, quiet_options())
     model(X, T)
     replace_layer(net)
-    with pytest.raises(Error, match="Linear fc: the layer"):
-        model(X, T)
-    model.destroy()
     assert torch.allclose(model(X, T)[0], net(X, T)[0], atol=1e-6)
+    assert model.programs()[-1].reason.startswith("self.fc changed from Linear(")
 
 
 def test_a_frozen_parameter_may_thaw_in_inference():

@@ -32,7 +32,7 @@ def test_lists_that_count(forward, made, capsys):
     module.history = made()
     told = told_of(module, capsys)
     assert told.count("[capture]") == 1
-    assert "forward counts with history, from " in told and "[2" in told
+    assert "forward changes the Python value history, from " in told and "[2" in told
 
 
 def shown_length(m, x):

@@ -36,7 +36,7 @@ def batch():
 
 def add_program(model, *args):
     model._programs.add(model._build(model._options, args, {}, lambda step: None),
-                        time.monotonic())
+                        time.monotonic(), "a test")
 
 
 def pair():

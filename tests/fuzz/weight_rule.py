@@ -42,6 +42,7 @@ class Rule:
         self.version = dict.fromkeys(host, 0)
         self.newest = dict.fromkeys(host)
         self.pending = dict.fromkeys(host, False)
+        self.unseen = dict.fromkeys(host, False)  # writes of the host
         self.programs: list[Holder] = []
 
     def holders(self, s):
@@ -64,7 +65,16 @@ class Rule:
                 self.fetch(p)
         self.drop_orphans()  # as soon as nothing has to be read of them
 
+    def look(self, storages):
+        """Notices writes of the host: what no run changes takes them."""
+        for s in storages:
+            is_unseen, self.unseen[s] = self.unseen[s], False
+            if is_unseen and self.pending[s] \
+                    and not any(s in p.updated() for p in self.holders(s)):
+                self.publish_to_all([s])
+
     def sync(self, p):
+        self.look(p.storages)
         for s in p.storages:
             if not self.is_current(p, s) and self.newest[s] and not self.pending[s]:
                 self.fetch(self.newest[s])
@@ -100,8 +110,11 @@ class Rule:
 
     def write(self, s, value):
         self.host[s], self.pending[s] = value, bool(self.holders(s))
+        self.unseen[s] = True
 
     def publish(self, p, storages):
+        if p is not None and p.is_attached:
+            self.look(p.storages)
         for s in storages:
             if self.newest[s] not in (None, p) and not self.pending[s]:
                 self.fetch(self.newest[s])

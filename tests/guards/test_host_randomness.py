@@ -32,10 +32,10 @@ def test_generators_of_the_process_and_globals(draw, name, capsys):
         assert not told
     else:
         assert told.count("[capture]") == 1
-        assert (f"forward draws numbers from {name}: it runs once, and each call of the program "
-                "has the numbers of that time. Draw with torch (torch.rand, "
-                "torch.nn.functional.dropout), which each call does anew, or outside of forward, "
-                "and pass them in as tensors.") in told
+        assert (f"forward draws numbers from {name}. Python code runs only while forward is "
+                "traced, so every call sees the same numbers. Draw with torch (torch.rand, "
+                "torch.nn.functional.dropout), which every call does again, or outside of forward, "
+                "and pass the numbers as tensors.") in told
 
 
 @pytest.mark.parametrize("held, draw", [
@@ -76,8 +76,8 @@ def test_iterators(make, capsys):
     told = told_of(module, capsys, calls=2)
     kind = type(getattr(held, "__self__", held) if callable(held) else held).__name__
     assert told.count("[capture]") == 1
-    assert (f"forward reads held, a {kind}: it runs once, and each call of the program has the "
-            "items of that time. Take them outside of forward and pass them in as "
+    assert (f"forward reads held, a {kind}. Python code runs only while forward is traced, so "
+            "every call sees the same items. Take them outside of forward and pass them as "
             "arguments.") in told
 
 

@@ -177,9 +177,10 @@ def test_a_flag_that_forward_sets_is_warned_of(capsys):
     module[0].is_ready = False
     capture(module, (torch.ones(3, 2),), training=False)
     told = " ".join(capsys.readouterr().err.split())
-    assert ("forward reads the attribute is_ready, which is False, and sets it to True: what it "
-            "does once in PyTorch, each call of the program does again. Call the module once on "
-            "the CPU before it is compiled, or use a buffer and torch.where.") in told
+    assert ("forward changes the Python value self.0.is_ready, from False to True, and also reads "
+            "it. Python code runs only while forward is traced, so every call sees what the first "
+            "one saw. If the value is the same from the second call on, call the module once on "
+            "the CPU before it is wrapped; else make it a buffer") in told
     assert f'at {__file__}:{begins.__code__.co_firstlineno + 4}, module "0"' in told
     capture(module, (torch.ones(3, 2),), training=False)
     assert capsys.readouterr().err == ""
@@ -197,14 +198,14 @@ def anneals(m, x):
 
 
 @pytest.mark.parametrize("forward, before, words, line", [
-    (counts, 0, "the attribute count, from 0 to 1, and reads it: each call of the program has", 1),
-    (anneals, 2.0, "the attribute count, from 2.0 to 1.8, and reads it", 2)])
+    (counts, 0, "self.0.count, from 0 to 1, and also reads it. Python code runs only", 1),
+    (anneals, 2.0, "self.0.count, from 2.0 to 1.8, and also reads it", 2)])
 def test_a_counter_that_forward_computes_with_is_warned_of(forward, before, words, line, capsys):
     module = nn.Sequential(Function(forward))
     module[0].count = before
     capture(module, (torch.ones(3, 2),), training=False)
     told = " ".join(capsys.readouterr().err.split())
-    assert f"[WARNING] [capture] forward counts with {words}" in told
+    assert f"[WARNING] [capture] forward changes the Python value {words}" in told
     assert f'at {__file__}:{forward.__code__.co_firstlineno + line}, module "0"' in told
 
 

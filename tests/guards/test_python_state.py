@@ -92,8 +92,8 @@ def rotated(m, x):
     (lambda: numpy.zeros(1), element, "held, from array([0.]) to array([1.])"),
     (lambda: bytearray(1), element, r"held, from bytearray(b'\x00') to"),
     (lambda: memoryview(bytearray(1)), element, r"held, from b'\x00' to b'\x01'"),
-    (lambda: numpy.int64(0), whole, "the attribute held, from 0 to 1"),
-    (lambda: 0, by_variables, "the attribute held, from 0 to 1"),
+    (lambda: numpy.int64(0), whole, "self.held, from 0 to 1"),
+    (lambda: 0, by_variables, "self.held, from 0 to 1"),
     (Counter, attribute, "held.count, from 0 to 1"),
     (Bare, attribute, "held.count, from 0 to 1"),
     (lambda: types.SimpleNamespace(count=0), attribute, "held.count, from 0 to 1"),
@@ -107,7 +107,8 @@ def test_what_modules_hold(make, forward, words, capsys):
     module.held = make()
     told = told_of(module, capsys)
     assert told.count("[capture]") == 1
-    assert f"[capture] forward counts with {words}" in told and "and reads it: each call" in told
+    assert f"[capture] forward changes the Python value {words}" in told
+    assert "and also reads it. Python" in told
 
 
 def test_attributes_of_classes(capsys):
@@ -125,8 +126,8 @@ def test_attributes_of_classes(capsys):
             type(self).count += 1
             return x * self.count
 
-    assert "forward counts with the attribute count, from 0 to 1" in told_of(Net(), capsys)
-    assert "forward counts with count, from 0 to 1" in told_of(Shared(), capsys)
+    assert "forward changes the Python value self.count, from 0 to 1" in told_of(Net(), capsys)
+    assert "forward changes the Python value count, from 0 to 1" in told_of(Shared(), capsys)
 
 
 def around(m, x):
@@ -182,7 +183,7 @@ def in_cell():
 def test_what_is_outside(forward, what, capsys):
     told = told_of(Function(forward), capsys)
     assert told.count("[capture]") == 1
-    assert f"[capture] forward counts with {what}, from " in told
+    assert f"[capture] forward changes the Python value {what}, from " in told
 
 
 def test_functions_that_remember(capsys):
@@ -193,7 +194,7 @@ def test_functions_that_remember(capsys):
         return counter.tick()
 
     told = told_of(Function(lambda m, x: x * count()), capsys)
-    assert "forward counts with counter.count, from 0 to 1" in told
+    assert "forward changes the Python value counter.count, from 0 to 1" in told
 
 
 def test_hooks(capsys):
@@ -205,7 +206,7 @@ def test_hooks(capsys):
 
     module = Function(lambda m, x: x)
     module.register_forward_hook(hook)
-    assert "forward counts with calls[0], from 0 to 1" in told_of(module, capsys)
+    assert "forward changes the Python value calls[0], from 0 to 1" in told_of(module, capsys)
 
 
 def begins(m, x):
@@ -230,15 +231,16 @@ def next_kind(m, x):
 
 
 @pytest.mark.parametrize("held, forward, words", [
-    (Counter(), begins, "held.is_ready, which is False, and sets it to True"),
-    (None, begins_outside, "IS_READY, which is False, and sets it to True"),
-    ("a", next_kind, "the attribute held, which is 'a', and sets it to 'b'"),
-    (Kind.FIRST, next_kind, "the attribute held, which is <Kind.FIRST: 1>, and sets it to")])
+    (Counter(), begins, "held.is_ready, from False to True"),
+    (None, begins_outside, "IS_READY, from False to True"),
+    ("a", next_kind, "self.held, from 'a' to 'b'"),
+    (Kind.FIRST, next_kind, "self.held, from <Kind.FIRST: 1> to")])
 def test_flags(held, forward, words, capsys):
     module = Function(forward)
     module.held = held
     told = told_of(module, capsys)
-    assert told.count("[capture]") == 1 and f"[capture] forward reads {words}" in told
+    assert told.count("[capture]") == 1
+    assert f"[capture] forward changes the Python value {words}" in told
 
 
 def tensor(m, x):
@@ -258,14 +260,15 @@ def test_tensors_that_count(forward, capsys):
     module.held = torch.zeros(1)
     told = told_of(module, capsys)
     assert told.count("[capture]") == 1
-    assert "counts with the attribute held, from tensor([0.]) to tensor([1.]), and reads it" in told
+    assert ("changes the Python value self.held, from tensor([0.]) to tensor([1.]), and also "
+            "reads it") in told
 
 
 def test_long_tensors_that_count(capsys):
     module = Function(lambda m, x: count_all(m) * x.sum())
     module.held = torch.zeros(3, 4)
     told = told_of(module, capsys)
-    assert "the attribute held, from torch.float32[3, 4] to torch.float32[3, 4], and reads" in told
+    assert "self.held, from torch.float32[3, 4] to torch.float32[3, 4], and also" in told
 
 
 def count_all(m):
@@ -310,14 +313,14 @@ def one_line_of_host(m, x):
 
 
 @pytest.mark.parametrize("forward, name", [
-    (one_line, "the attribute held"), (one_line_after, "the attribute held"),
+    (one_line, "self.held"), (one_line_after, "self.held"),
     (one_line_outside, "COUNT"), (one_line_of_host, None)])
 def test_statements_of_one_line(forward, name, capsys):
     module = Function(forward)
     module.held = 1
     told = told_of(module, capsys)
     assert told.count("[capture]") == (name is not None)
-    assert name is None or f"forward counts with {name}, from " in told
+    assert name is None or f"forward changes the Python value {name}, from " in told
 
 
 def for_the_host(m, x):

@@ -12,13 +12,13 @@ from poptorch import _C, executor
 from poptorch._capture import capturing
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
+from poptorch._guards.guard import GuardSet
 from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime import call, device_memory, hooks, settings
 from poptorch._runtime.arguments import Arguments
 from poptorch._runtime.call import Call
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._runtime.guard import ModuleGuard
 from poptorch._weights import link, values
 from poptorch._weights.link import WeightLink
 from poptorch._weights.store import WeightStore
@@ -34,7 +34,7 @@ STEPS = [
     (Device, "take"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
     (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),
-    (Arguments, "match"), (ModuleGuard, "check"),
+    (Arguments, "match"), (GuardSet, "check"),
     (WeightLink, "before_run"), (OptimizerLink, "before_run"), (DeviceStates, "write"),
     (Call, "run"), (_C.Executable, "run"), (call, "write_back"),
     (WeightLink, "note_run"),
@@ -46,7 +46,7 @@ DEVICE_STEPS = [
     (WeightLink, "to_host"), (WeightStore, "fetch"), (WeightLink, "forget"),
     (WeightStore, "detach"), (device_memory, "release"), (_C.Executable, "is_same_in_replicas"),
     (_C.Executable, "release"), (Device, "release"),
-    (Attachment, "_attach"), (ModuleGuard, "check"), (Device, "take"),
+    (Attachment, "_attach"), (GuardSet, "are_tensors_fit"), (Device, "take"),
     (device_memory, "restore"), (_C.Executable, "has_state"), (_C.Executable, "restore"),
     (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"),

@@ -247,8 +247,6 @@ def test_a_model_and_its_uploads():
     assert maps()[0] >= 3
     with torch.no_grad():
         model[1].weight.mul_(1.5)
-    torch.testing.assert_close(compiled(x), first)
-    compiled.copyWeightsToDevice()
     torch.testing.assert_close(compiled(x), model(x).detach())
     other = layers()
     compiled.load_state_dict(other.state_dict())
@@ -268,7 +266,7 @@ def test_copies_of_the_module():
             parameter.zero_()
     torch.testing.assert_close(twin(x), expected)
     torch.testing.assert_close(loaded(x), expected)
-    torch.testing.assert_close(compiled(x), expected)
+    torch.testing.assert_close(compiled(x), model(x).detach())
     compiled.destroy()
     assert not any(parameter.any() for parameter in model.parameters())
 

@@ -1,4 +1,4 @@
-"""A module that changes after it was compiled: what would change its program is an error."""
+"""A module that changes after it was compiled: what changes its program compiles it again."""
 
 import threading
 
@@ -48,62 +48,67 @@ def reorder(net):
 
 
 CHANGES = {
-    "layer": (lambda net: net.layers.append(nn.ReLU()), "layers.2: the layer was added"),
-    "inserted layer": (lambda net: net.layers.insert(0, nn.ReLU()), "the layer"),
+    "layer": (lambda net: net.layers.append(nn.ReLU()),
+              "self.layers.2 changed from nothing to ReLU"),
+    "inserted layer": (lambda net: net.layers.insert(0, nn.ReLU()), "self.layers.2 changed from"),
     "layer in a leaf": (lambda net: net.plain.add_module("extra", nn.ReLU()),
-                        "plain.extra: the layer was added"),
-    "removed layer": (lambda net: net.layers.pop(1), "LeakyReLU layers.1: the layer that was"),
+                        "self.plain.extra changed from nothing to ReLU()"),
+    "removed layer": (lambda net: net.layers.pop(1),
+                      "self.layers.1 changed from LeakyReLU(negative_slope=0.0) to nothing"),
     "parameter": (lambda net: setattr(net, "more", nn.Parameter(torch.ones(1))),
-                  "more: the parameter was added"),
+                  "self.more changed from nothing to a float32[1] tensor"),
     "bias": (lambda net: setattr(net.plain, "bias", nn.Parameter(torch.ones(4))),
-             "bias: there was none when the module was compiled, there is one of shape (4,)"),
+             "self.plain.bias changed from None to a float32[4] tensor"),
     "hook": (lambda net: net.plain.register_forward_hook(lambda layer, args, out: out * 0),
-             "plain: a hook (forward_hooks) was added after the module was compiled"),
+             "self.plain._forward_hooks["),
     "hook of the root": (lambda net: net.register_forward_pre_hook(lambda layer, args: args),
-                         "the module: a hook (forward_pre_hooks) was added"),
+                         "self._forward_pre_hooks["),
     "removed hook": (lambda net: net.layers[0]._forward_hooks.clear(),
-                     "layers.0: a hook (forward_hooks) was removed"),
-    "exchanged hook": (exchange_hook, "layers.0: a hook (forward_hooks) was removed"),
-    "replaced hook": (replace_hook, "layers.0: a hook (forward_hooks) was replaced"),
-    "order of layers": (reorder, "layers: its layers were 0, 1 when the module was compiled, they "
-                                 "are 1, 0. Put them in that order again"),
+                     "self.layers.0._forward_hooks["),
+    "exchanged hook": (exchange_hook, "self.layers.0._forward_hooks changed from {"),
+    "replaced hook": (replace_hook, "self.layers.0._forward_hooks["),
+    "order of layers": (reorder, "self.layers changed from namespace(0=Linear"),
     "shape": (lambda net: setattr(net.plain.weight, "data", torch.ones(6, 4)),
-              "plain.weight: it was compiled with the shape (4, 4), it has the shape (6, 4)"),
+              "self.plain.weight.shape[0] changed from 4 to 6"),
     "number": (lambda net: setattr(net, "slope", 5.0),
-               "slope: it was 2.0 when the module was compiled, it is 5.0"),
+               "self.slope changed from 2.0 to 5.0, test_changed_modules.py:"),
     "argument of a layer": (lambda net: setattr(net.layers[1], "negative_slope", 0.5),
-                            "layers.1.negative_slope: it was 0.0 when the module was"),
-    "deleted": (lambda net: delattr(net, "slope"), "slope: the attribute that was compiled in "
-                                                   "no longer exists. Set it to 2.0"),
+                            "self.layers.1.negative_slope changed from 0.0 to 0.5"),
     "tensor": (lambda net: setattr(net, "scale", torch.tensor(1.0)),
-               "scale: the tensor that was compiled in was replaced"),
+               "self.scale changed from a float32[] tensor to a float32[] tensor"),
     "class": (lambda net: setattr(net.layers[1], "__class__", nn.ReLU),
-              "layers.1: its class was LeakyReLU when the module was compiled, it is ReLU. Set"),
+              "the class of self.layers.1 changed from <class"),
     "class of the root": (lambda net: setattr(net, "__class__", type("Other", (Net,), {})),
-                          "the module: its class was Net when the module was compiled, it is"),
+                          "the class of self changed from <class"),
     "forward": (lambda net: setattr(net.plain, "forward", lambda x: x),
-                "plain: forward was replaced after the module was compiled"),
+                "self.plain.forward changed from None to <function"),
 }
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_is_an_error(change, training):
+def test_the_model_is_compiled_again(change, training):
     apply, words = CHANGES[change]
     net, x = Net(), torch.randn(2, 4)
     model = wrap(net, training)
-    model(x)
-    model(x)
+    model(x), model(x)
     apply(net)
     for _ in range(2):
-        with pytest.raises(Error) as caught:
-            model(x)
-        assert words in caught.value.message and "destroy()" in caught.value.message
-    if change == "deleted":
-        net.slope = 1.0
-    model.destroy()
-    expected = net(x)[0].detach()
-    torch.testing.assert_close(model(x)[0], expected)
+        expected = net(x)[0].detach()
+        torch.testing.assert_close(model(x)[0], expected)
+    assert model.programs()[-1].reason.startswith(words), model.programs()
+    assert len(model.programs()) == (1 if change == "shape" else 2)
+
+
+def test_an_attribute_that_is_gone():
+    net, x = Net(), torch.randn(2, 4)
+    model = wrap(net, False)
+    y, _ = model(x)
+    del net.slope
+    with pytest.raises(AttributeError, match="slope"):
+        model(x)
+    net.slope = 2.0
+    assert torch.equal(model(x)[0], y) and len(model.programs()) == 1
 
 
 def test_backward_hooks_matter_in_training_only():
@@ -112,11 +117,8 @@ def test_backward_hooks_matter_in_training_only():
         model = wrap(net, training)
         model(x)
         net.plain.register_full_backward_hook(lambda *_: None)
-        if training:
-            with pytest.raises(Error, match=r"plain: a hook \(backward_hooks\) was added"):
-                model(x)
-        else:
-            model(x)
+        model(x)
+        assert len(model.programs()) == 1 + training
 
 
 def test_hooks_of_gradients_matter_in_training_only():
@@ -126,31 +128,31 @@ def test_hooks_of_gradients_matter_in_training_only():
         model = wrap(net, training)
         model(x)
         handle = net.layers[0].bias.register_hook(lambda grad: grad * 0)
+        before = net.layers[0].bias.clone()
+        model(x)
         if training:
-            with pytest.raises(Error, match=r"layers.0.bias: a hook \(register_hook\) was added"):
-                model(x)
+            assert torch.equal(net.layers[0].bias, before)
+            assert "the hooks of self.layers.0.bias[" in model.programs()[-1].reason
         handle.remove()
         model(x)
+        assert len(model.programs()) == 1 + training
         first.remove()
         net.plain.weight.register_hook(lambda grad: grad * 3)
-        if training:
-            with pytest.raises(Error, match=r"plain.weight: a hook \(register_hook\) was "):
-                model(x)
-        else:
-            model(x)
+        model(x)
+        assert len(model.programs()) == 1 + 2 * training
 
 
 def test_hooks_of_all_modules():
     net, x = Net(), torch.randn(2, 4)
     model = wrap(net, False)
     y, _ = model(x)
-    handle = nn.modules.module.register_module_forward_hook(lambda layer, args, out: out * 2)
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda layer, args, out: out * 2 if layer is net.plain else out)
     try:
-        with pytest.raises(Error, match=r"all modules: a hook \(global_forward_hooks\) was added"):
-            model(x)
+        assert torch.equal(model(x)[0], net(x)[0])
     finally:
         handle.remove()
-    assert torch.equal(model(x)[0], y)
+    assert torch.equal(model(x)[0], y) and len(model.programs()) == 2
 
 
 def test_a_capture_in_another_thread_is_no_change():
@@ -183,14 +185,44 @@ def test_what_forward_does_not_read_may_change():
     assert torch.equal(model(x)[0], y) and net.calls == 17
 
 
-def test_put_back_it_runs_again():
+def test_put_back_the_first_program_runs_again():
     net, x = Net(), torch.randn(2, 4)
     model = wrap(net, False)
     y, _ = model(x)
     handle = net.plain.register_forward_hook(lambda layer, args, out: out)
     net.slope = 4.0
-    with pytest.raises(Error):
-        model(x)
+    assert torch.equal(model(x)[0], net(x)[0])
     handle.remove()
     net.slope = 2.0
+    assert torch.equal(model(x)[0], y) and len(model.programs()) == 2
+
+
+def test_values_that_may_not_change():
+    net, x = Net(), torch.randn(2, 4)
+    model = poptorch.inferenceModel(net, quiet_options().recompilation(values=False))
+    y, _ = model(x)
+    net.slope = 4.0
+    for _ in range(2):
+        with pytest.raises(Error) as caught:
+            model(x)
+        assert "[call] self.slope changed from 2.0 to 4.0, test_changed" in caught.value.message
+        assert (" after the model was compiled, and Options.recompilation(values=False) forbids to "
+                "compile it again. Set it back, or") in caught.value.message
+    net.slope = 2.0
     assert torch.equal(model(x)[0], y)
+
+
+def test_the_limit_of_programs():
+    net, x = Net(), torch.randn(2, 4)
+    model = poptorch.inferenceModel(net, quiet_options().recompilation(limit=2))
+    for slope in (2.0, 3.0, 2.0):
+        net.slope = slope
+        assert torch.equal(model(x)[0], net(x)[0])
+    net.slope = 4.0
+    with pytest.raises(Error) as caught:
+        model(x)
+    assert ("[call] the model has 2 programs, as many as Options.recompilation(limit=2) allows, "
+            "and needs another one: self.slope changed from 2.0 to 4.0") in caught.value.message
+    assert "\n  1: the first call\n  2: self.slope changed from 2.0 to 3.0" in caught.value.message
+    net.slope = 3.0
+    assert torch.equal(model(x)[0], net(x)[0])

@@ -391,10 +391,10 @@ def _is_data(value) -> bool:
 def _check_as_it_was(part: Node, name: str, value) -> None:
     found = part.beside[name].difference(value, name)
     if found is not None:
-        raise Error(f"[save] {found[0]} of a {part.cls.__name__} among the arguments: it was "
-                    f"{found[1]} when the module was compiled, it is {found[2]}, which the file "
-                    f"would have. Set it back; or call destroy(), and compile the module for what "
-                    f"it is.")
+        path, was, now = found
+        raise Error(f"[save] {path} of a {part.cls.__name__} among the arguments changed from "
+                    f"{was} to {now} after compilation, so the saved file would not match it. Set "
+                    f"it back, or call the model first.")
 
 
 def _plain(part, constants: Iterator) -> tuple | None:

@@ -132,7 +132,7 @@ def _with(name: str, handler):
 
 def _values(capture, func, args, kwargs):
     if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
-        args = with_known_values(capture.recorder, args)
+        args = capture.recorder.values.known(args)
     if isinstance(args[0], private.FakeTensor):
         raise capture.recorder.values.error(f"Tensor.{func.__name__}()", args)
     if isinstance(args[0], unknown_sizes.UnknownSize):

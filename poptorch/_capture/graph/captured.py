@@ -79,8 +79,8 @@ class Captured:
         in_spec: the structure of the positional and keyword arguments, ``(args, kwargs)``.
         training: whether there is a backward pass.
         blocks: every block that the forward pass began, in order.
-        attributes: what ``forward`` depends on of modules and of objects that they hold: what has
-            the attribute, its name and its path.
+        attributes: what ``forward`` depends on of modules and of objects that they hold: each a
+            ``HeldAttribute``.
         argument_attributes: the same of objects in arguments.
         beside: attributes of containers that ``forward`` depends on, by the container's number
             among :meth:`Structure.nodes` of the arguments by name.
@@ -101,14 +101,14 @@ class Captured:
     in_spec: Structure
     training: bool
     blocks: tuple[BlockUse, ...] = ()
-    attributes: list[tuple[object, str, str]] = field(default_factory=list)
-    argument_attributes: list[tuple[object, str, str]] = field(default_factory=list)
+    attributes: list[tuple] = field(default_factory=list)
+    argument_attributes: list[tuple] = field(default_factory=list)
     beside: dict[int, set[str]] = field(default_factory=dict)
     overlaps: tuple[Overlap, ...] = ()
     host_sites: list = field(default_factory=list)
     plain_tensors: list[tuple[torch.Tensor, str | None]] = field(default_factory=list)
     modes: list[torch.nn.Module] = field(default_factory=list)
-    outer_attributes: list[tuple[object, str, str]] = field(default_factory=list)
+    outer_attributes: list[tuple] = field(default_factory=list)
     environment: list[str] = field(default_factory=list)
 
     def changed_buffers(self) -> list[str]:

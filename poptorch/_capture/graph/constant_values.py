@@ -24,8 +24,16 @@ class _Changed(_Unknown):
     """A tensor was changed in place, or a view of it."""
 
 
-def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
-    """The value of a tensor that no input, parameter or buffer has a part in; None for others."""
+def known_value(recorder, tensor: torch.Tensor,
+                states: dict[fx.Node, torch.Tensor] | None = None) -> torch.Tensor | None:
+    """The value of a tensor that no input, parameter or buffer has a part in; None for others.
+
+    Args:
+        recorder: of the capture.
+        tensor: any.
+        states: the values of parameters and buffers that may have a part in it, too. Those that
+            have are noted as read.
+    """
     node = tensor_nodes.node_of(tensor)
     if node is None:
         if isinstance(tensor, private.FakeTensor):
@@ -35,20 +43,29 @@ def known_value(recorder, tensor: torch.Tensor) -> torch.Tensor | None:
     changed = changed_memory(node.graph) | recorder.changed.keys()
     try:
         with private.without_modes(), torch.no_grad():
+            states = {state: value.detach() for state, value in (states or {}).items()
+                      if memory_of(state.meta["val"]) not in changed}
+            values = dict(states)
             try:
-                return _value(recorder, node, changed, {})
+                value = _value(recorder, node, changed, values)
+                computed = [one for one in values if one not in states]
+                for used in {node, *(part for one in computed for part in one.all_input_nodes)}:
+                    if used in states:
+                        recorder.values.note_state(used)
+                return value
             except _Changed:
                 return _replayed(recorder, node)
     except _Unknown:
         return None
 
 
-def with_known_values(recorder, given):
-    """Arguments with the values of those tensors in place of them that are known."""
+def with_known_values(recorder, given, states: dict[fx.Node, torch.Tensor] | None = None):
+    """Arguments with the values of those tensors in place of them that are known, see
+    :func:`known_value`."""
     def valued(tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, private.FakeTensor):
             return tensor
-        known = known_value(recorder, tensor)
+        known = known_value(recorder, tensor, states)
         return tensor if known is None else known
 
     return map_only(torch.Tensor, valued, given)

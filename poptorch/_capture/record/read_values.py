@@ -1,10 +1,12 @@
 """Values of tensors that Python code in ``forward`` reads: ``.item()``, ``.tolist()``, ``if``."""
 
 import torch
+from torch import fx
 
 from poptorch._base.layout import memory_of
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph.constant_values import with_known_values
+from poptorch.errors import Error
 
 
 class ReadValues:
@@ -15,6 +17,8 @@ class ReadValues:
 
     Attributes:
         tensors: real tensors of which values decided what was recorded, by their identity.
+        states: the values of parameters and buffers that the program does not train, by node.
+        read_states: those of them that were read.
         unread: the error for the first value that was wanted and is not known, or None.
         packed: the paths of packed sequences among the arguments, by the memory of their batch
             sizes.
@@ -23,6 +27,8 @@ class ReadValues:
     def __init__(self, recorder):
         self._recorder = recorder
         self.tensors: dict[int, torch.Tensor] = {}
+        self.states: dict[fx.Node, torch.Tensor] = {}
+        self.read_states: set[fx.Node] = set()
         self.unread: Exception | None = None
         self.packed: dict[int, str] = {}
 
@@ -30,9 +36,27 @@ class ReadValues:
         """Takes note that a value of a real tensor is known to what is recorded from now on."""
         self.tensors[id(tensor)] = tensor
 
+    def note_state(self, node: fx.Node) -> None:
+        """Takes note that the value of a parameter or buffer was read."""
+        self.read_states.add(node)
+        self.note(self.states[node])
+
+    def known(self, given):
+        """Arguments with the values of those tensors in place of them that Python code may read."""
+        # In the body of a loop a buffer may change from round to round.
+        states = None if self._recorder.is_in_region() else self.states
+        return with_known_values(self._recorder, given, states)
+
+    def check_states(self, changed) -> None:
+        """Raises an Error when ``forward`` changes a parameter or buffer whose value it read."""
+        for node in self.read_states & set(changed):
+            raise Error(f"[capture] forward reads the value of {node.meta['path']} in Python code "
+                        f"(if, .item(), .tolist()) and also changes it, so each call would need "
+                        f"another program. Use torch.where, or do not change it in forward.")
+
     def operation(self, func, args, kwargs):
         """The result of an operation that gives Python code a value."""
-        known = with_known_values(self._recorder, args)
+        known = self.known(args)
         if not any(map(self._has_no_value, known)):
             for tensor in args:
                 if isinstance(tensor, torch.Tensor) and not isinstance(tensor, private.FakeTensor):
@@ -81,6 +105,9 @@ class ReadValues:
         that forward has changed, by itself or by a view of it."""
         node = self._recorder.known_constant(tensor)
         if node is None:
+            return False
+        if node in self.states and memory_of(node.meta["val"]) not in self._recorder.changed:
+            self.note_state(node)
             return False
         return node not in self._recorder.constants \
             or memory_of(node.meta["val"]) in self._recorder.changed

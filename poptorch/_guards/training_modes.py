@@ -2,12 +2,13 @@
 
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from typing import Self
 
 import torch
 
 from poptorch._base.logging import logger
-from poptorch._capture.module_state import has_mode
+from poptorch._guards.guard import Guard
 
 # Those of all executors that are alive: each switches the module back and forth for itself.
 _all: "weakref.WeakSet[TrainingModes]" = weakref.WeakSet()
@@ -28,11 +29,11 @@ class TrainingModes:
         _all.add(self)
 
     def train(self, mode: bool = True) -> Self:
-        """Puts the module into training mode: what the next compilation uses.
+        """Puts the module into training mode, also for the next call of this executor.
 
-        A module that changes its mode after it was wrapped, other than by this method and
-        :meth:`eval`, is compiled as it was when it was wrapped, with a warning. A program that is
-        compiled stays as it is until :meth:`destroy`.
+        The next call runs a program that was compiled for that mode; it compiles one if there is
+        none yet. A module that changes its mode after it was wrapped, other than by this method
+        and :meth:`eval`, runs as it was when it was wrapped, with a warning.
 
         Args:
             mode: True for training mode, False for evaluation mode.
@@ -69,7 +70,7 @@ class TrainingModes:
     def _note(self) -> None:
         """Takes the flags that the layers have now."""
         self._modes = weakref.WeakKeyDictionary(
-            (part, part.training) for part in self._module.modules() if has_mode(part))
+            (part, part.training) for part in self._module.modules() if hasattr(part, "training"))
 
     def by_path(self) -> dict[str, bool]:
         """The flags, for :meth:`take`."""
@@ -93,8 +94,8 @@ class TrainingModes:
 class CompiledModes:
     """The modes that a program was compiled with, of the layers whose mode ``forward`` read.
 
-    A layer that is in another mode is no error, only a warning, and only the first time: programs
-    evaluate a module on the host between the calls of its executor.
+    A layer that the user switched otherwise than by the executor stays as it was, with a warning
+    the first time: programs evaluate a module on the host between the calls of its executor.
 
     Args:
         module: the module.
@@ -110,6 +111,13 @@ class CompiledModes:
         self._compiled = [(path, part, modes.mode_of(part)) for path, part in module.named_modules()
                           if id(part) in asked and "training" in vars(part)]
 
+    def guards(self) -> list[Guard]:
+        """The guards of what the executor's ``train()`` and ``eval()`` say."""
+        place = vars(self._noted), "_modes"
+        return [Guard(f"self.{path}.training".replace("..", "."),
+                      partial(self._noted.mode_of, part), [place])
+                for path, part, _ in self._compiled]
+
     def places(self) -> list[tuple[dict, str]]:
         """Where the modes are that :meth:`warn` compares: tables and the key in them."""
         return [(vars(part), "training") for _, part, _ in self._compiled]
@@ -124,11 +132,7 @@ class CompiledModes:
         self._compiled = []
         path, part, mode = changed[0]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        is_noted = all(self._noted.mode_of(part) == part.training for _, part, _ in changed)
         logger.warning(
-            "[train] %s%s was compiled in %s%s, and is in %s now: the compiled model computes as "
-            "before. %s", f"{type(part).__name__} {path}".rstrip(), more, _WORDS[mode],
-            "" if is_noted else ", the mode when it was wrapped", _WORDS[part.training],
-            "Call destroy(), and the next call compiles the module in its present mode." if is_noted
-            else "To use the present mode, call destroy() and wrap the module again; to keep the "
-            "compiled one, set it back before the call.")
+            "[train] %s%s runs in %s, the mode when it was wrapped, and is in %s now: the compiled "
+            "model computes as before. Call train() or eval() of the executor to change its mode.",
+            f"{type(part).__name__} {path}".rstrip(), more, _WORDS[mode], _WORDS[part.training])

@@ -1,0 +1,238 @@
+"""What a program was specialized on, and the check that it is still so.
+
+A :class:`Guard` is one value that decided what was compiled: where it is found, how it is read, and
+what it was. A call checks all guards of its program at once (:class:`GuardSet`); a
+:class:`Change` says which one does not hold. The executor then compiles the model again.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from poptorch import _C
+from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, is_compared
+from poptorch.errors import Error, place_text
+
+_WRITTEN, _CONVERTED = _C.TensorWatch.WRITTEN, _C.TensorWatch.CONVERTED
+
+
+class Kind(enum.Enum):
+    """What follows from a change.
+
+    Attributes:
+        VALUE: the model is compiled again.
+        TENSOR: so it is, and no program from before can run.
+        ARGUMENT: an object in an argument changed: it counts as another argument.
+        POSSIBLE: code names the value, but whether it reads it is not known.
+    """
+
+    VALUE, TENSOR, ARGUMENT, POSSIBLE = range(4)
+
+
+class Change(NamedTuple):
+    """A guard that does not hold.
+
+    Attributes:
+        text: what changed, and the line that reads it.
+        kind: what follows from it.
+        source: the guard.
+        parts: the path, and the value before and after, as text; None: they are not known.
+        error: what is raised for an argument that may not change; None: it is made of ``parts``.
+    """
+
+    text: str
+    kind: Kind
+    source: str = ""
+    parts: tuple[str, str, str] | None = None
+    error: Error | None = None
+
+
+class Outdated(Exception):
+    """A guard does not hold: the program does not run.
+
+    Attributes:
+        change: what changed.
+    """
+
+    def __init__(self, change: Change):
+        super().__init__(change.text)
+        self.change = change
+
+
+class Guard:
+    """One value that a program depends on.
+
+    Args:
+        source: the value as messages name it.
+        read: fetches it.
+        places: dictionaries and keys that lead to it; None: it has to be read in each call.
+        containers: gives the dictionaries and lists that ``read`` makes its value of; None: it
+            gives a value that is there.
+        line: the code that reads it, if it is known.
+        kind: what follows from a change.
+    """
+
+    def __init__(self, source: str, read: Callable[[], object],
+                 places: Sequence[tuple[dict, str]] | None = (),
+                 containers: Callable[[], Sequence] | None = None, line: str = "",
+                 kind: Kind = Kind.VALUE):
+        self.source = source
+        self._read = read
+        self._line = line
+        self.kind = kind
+        self._places = places
+        self._containers = containers
+        self.accept()
+
+    def accept(self) -> None:
+        """Takes the present value as the expected one: it is equal to that."""
+        self._expected = Snapshot(self._read())
+
+    def change(self) -> Change | None:
+        """How the present value differs from the expected one; None: it does not."""
+        found = self._expected.difference(self._read(), self.source)
+        if found is None:
+            return None
+        path, was, now = found
+        line = self._line and f", {self._line}"
+        return Change(f"{path} changed from {was} to {now}{line}", self.kind, self.source, found)
+
+    @property
+    def watched(self) -> tuple[Sequence, Sequence] | None:
+        """Places and containers that hold the same objects while the value is what it was; None:
+        no such ones are known."""
+        if self._places is None or not self._expected.is_quick:
+            return None
+        own = self._expected.containers
+        return self._places, own if self._containers is None else self._containers()
+
+
+class HeldAttribute(NamedTuple):
+    """An attribute that ``forward`` read.
+
+    Attributes:
+        holder: the object that has it, or that was asked for it.
+        name: the attribute, or ``__dict__`` for all of the object's.
+        path: of it.
+        line: that reads it, if it is known.
+        prefix: before the path, in messages.
+    """
+
+    holder: object
+    name: str
+    path: str
+    line: str = ""
+    prefix: str = ""
+
+    def guards(self, kind: Kind = Kind.VALUE) -> list[Guard]:
+        """The guards of what it is, and of what the class has in its place."""
+        table, cls = table_of(self.holder, self.name), type(self.holder)
+        source = self.prefix + self.path
+        found = [Guard(source, lambda: table.get(self.name, MISSING), [(table, self.name)],
+                       line=self.line, kind=kind)]
+        if self.name not in table and is_compared(attribute_of(cls, self.name)):
+            found.append(Guard(source, lambda: attribute_of(cls, self.name), None,
+                               line=self.line, kind=kind))
+        return found
+
+
+class GuardSet:
+    """The guards of one program.
+
+    Two looks in C++ show whether anything at all is another; what it is, and whether the program
+    depends on it, is found out only then.
+
+    Args:
+        guards: of the program.
+        tensors: its parameters and buffers.
+        training: whether ``requires_grad`` and hooks of tensors matter.
+        modules: of which the classes matter.
+        looked: called when something was another and all guards hold.
+        places: dictionaries and keys of which a change calls ``looked``, beside those of guards.
+    """
+
+    def __init__(self, guards: Iterable, tensors: Sequence[torch.Tensor], training: bool,
+                 modules: Sequence[torch.nn.Module], looked: Callable[[], None],
+                 places: Sequence[tuple[dict, str]] = ()):
+        self._guards = list(guards)
+        self._tensors = _C.TensorWatch(tensors, training)
+        self._modules = modules
+        self._looked = looked
+        self._more_places = places
+        self._watch()
+
+    def _watch(self) -> None:
+        places, containers = list(self._more_places), {}
+        self._slow = []
+        for guard in self._guards:
+            watched = guard.watched
+            if watched is None:
+                self._slow.append(guard)
+            else:
+                places += watched[0]
+                containers.update((id(one), one) for one in watched[1])
+        self._items = _C.ItemWatch(list(containers.values()), places, self._modules)
+
+    def check(self) -> bool:
+        """Checks all guards.
+
+        Returns:
+            Whether a tensor was written on the host, or lies elsewhere, since :meth:`note_written`.
+
+        Raises:
+            Outdated: One does not hold.
+        """
+        changes = self._tensors.look()
+        if changes & _CONVERTED or not self._items.is_same():
+            self._check_all()
+        for guard in self._slow:
+            change = guard.change()
+            if change is not None:
+                raise Outdated(change)
+        return bool(changes & _WRITTEN)
+
+    def _check_all(self) -> None:
+        for guard in self._guards:
+            change = guard.change()
+            if change is not None:
+                raise Outdated(change)
+        for guard in self._guards:
+            guard.accept()
+        self._tensors.note(_CONVERTED)
+        self._looked()
+        self._watch()
+
+    def holds(self) -> bool:
+        """Whether all guards hold."""
+        try:
+            self.check()
+        except Outdated:
+            return False
+        return True
+
+    def are_tensors_fit(self) -> bool:
+        """Whether the tensors have the types that the program was made for."""
+        return not any(guard.change() for guard in self._guards if guard.kind is Kind.TENSOR)
+
+    def note_written(self) -> None:
+        """Takes note that the program has all writes to its tensors."""
+        self._tensors.note(_WRITTEN)
+
+    def stop_watching(self, source: str) -> None:
+        """Gives up the guards of a value."""
+        self._guards = [guard for guard in self._guards if guard.source != source]
+        self._watch()
+
+
+def line_of(place: tuple[str, int] | None) -> str:
+    """``net.py:31`` for a line of a program; empty if it is not known."""
+    return place_text(place and (place[0].rpartition("/")[2], place[1]))
+
+
+def table_of(holder, name: str) -> dict:
+    """Where an attribute of that name stands: the object's dictionary, or for ``__dict__`` one that
+    has that."""
+    own = object.__getattribute__(holder, "__dict__")
+    return {name: own} if name == "__dict__" else own
