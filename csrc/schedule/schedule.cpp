@@ -91,13 +91,14 @@ class Scheduler {
       return Kind::lazy;
     }
     if (op.name == ir::op::stream_out || op.name == ir::op::accumulate ||
-        op.name == ir::op::all_reduce || ir::part_of(op) == ir::Part::update) {
+        op.name == ir::op::all_reduce) {
       return Kind::eager;
     }
+    const Kind kind = ir::part_of(op) == ir::Part::update ? Kind::eager : Kind::plain;
     const ops::OpDef* row = ops::find_op(op.name);
-    if (row == nullptr || row->effects || row->random) return Kind::plain;
+    if (row == nullptr || row->effects || row->random) return kind;
     for (const auto& result : op.results) {
-      if (result->type.bytes() > small_bytes) return Kind::plain;
+      if (result->type.bytes() > small_bytes) return kind;
     }
     // Not on streams: of a small program, all is small and on streams.
     const bool on_sources = std::all_of(op.operands.begin(), op.operands.end(), [&](auto* operand) {
@@ -105,7 +106,7 @@ class Scheduler {
       return nodes_[index_.at(rewrite::unmoved(operand)->op)].kind == Kind::lazy &&
              rewrite::memory_of(operand)->op->name != ir::op::stream_in;
     });
-    return on_sources ? Kind::lazy : Kind::plain;
+    return on_sources ? Kind::lazy : kind;
   }
 
   // What stands between a gradient and what consumes it, element by element, is as eager.

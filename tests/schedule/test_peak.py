@@ -17,7 +17,10 @@ def chain():
         lines.append(f'  %d{i} = matmul %t{i}, %g{i + 1} {{part="backward"}} : f32[64,64]')
         lines.append(f'  %g{i} = matmul %g{i + 1}, %w{i} {{part="backward"}} : f32[4,64]')
     lines.append('  %hyper = stream_in {repeat=true, stream="hyper"} : f32[4]')
-    lines.append('  %step = state {path="step"} : f32[]')
+    lines.append('  %one = constant {data=[1.0], part="update"} : f32[]')
+    lines.append('  %before = state {part="update", path="step"} : f32[]')
+    lines.append('  %step = add %before, %one {part="update"} : f32[]')
+    lines.append('  assign %step {part="update", path="step"}')
     for i in range(LAYERS):
         lines.append(f'  %n{i} = sgd_update %w{i}, %d{i}, _, %step, %hyper {{part="update"}} '
                      ': f32[64,64]')
