@@ -19,7 +19,7 @@ class AmbientSettings(NamedTuple):
     autocast: torch.dtype | None
     default: torch.dtype
     watched = None
-    kind = Kind.VALUE
+    kind = Kind.AROUND
     source = "the settings around the call"
 
     @classmethod

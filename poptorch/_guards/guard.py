@@ -25,10 +25,11 @@ class Kind(enum.Enum):
         VALUE: the model is compiled again.
         TENSOR: so it is, and no program from before can run.
         ARGUMENT: an object in an argument changed: it counts as another argument.
+        AROUND: so it is; a file does not depend on it.
         POSSIBLE: code names the value, but whether it reads it is not known.
     """
 
-    VALUE, TENSOR, ARGUMENT, POSSIBLE = range(4)
+    VALUE, TENSOR, ARGUMENT, AROUND, POSSIBLE = range(5)
 
 
 class Change(NamedTuple):
@@ -211,6 +212,12 @@ class GuardSet:
         except Outdated:
             return False
         return True
+
+    def change_of_module(self) -> Change | None:
+        """The first guard that does not hold, without those of what a file does not depend on."""
+        changes = (guard.change() for guard in self._guards
+                   if guard.kind not in (Kind.AROUND, Kind.POSSIBLE))
+        return next(filter(None, changes), None)
 
     def are_tensors_fit(self) -> bool:
         """Whether the tensors have the types that the program was made for."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from poptorch._guards.guard import GuardSet, Outdated
+from poptorch._guards.guard import GuardSet
 from poptorch._guards.module_guards import guards_of, parts_of
 from poptorch._guards.training_modes import CompiledModes, TrainingModes
 from poptorch._runtime.argument_memory import check_layouts
@@ -78,11 +78,10 @@ class CompiledModel:
         Args:
             where: the method, for the message.
         """
-        try:
-            self.guards.check()
-        except Outdated as outdated:
-            raise Error(f"[{where}] {outdated.change.text} after the model was compiled. Set it "
-                        f"back; or call the model first, which compiles it again.") from None
+        change = self.guards.change_of_module()
+        if change is not None:
+            raise Error(f"[{where}] {change.text} after the model was compiled. Set it back; or "
+                        f"call the model first, which compiles it again.")
 
     def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
         """The tensors of a call, in the order that :attr:`call` takes them.

@@ -81,8 +81,10 @@ def test_inference_sees_trained_weights():
 
 def test_host_changes_need_copy_to_device():
     net = Classifier()
+    x, target = batch()
+    trained = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.0))
+    trained(x, target)
     model = poptorch.inferenceModel(net, options())
-    x, _ = batch()
     before = model(x)
     assert before.any()
     with torch.no_grad():

@@ -147,7 +147,7 @@ def test_arguments(kind, tmp_path):
 
 @pytest.mark.parametrize("first, other, words", [
     (Boxes(X, X), Boxes(X, X, "cm"), "tree: expected a container with 'px' beside its parts but "
-                                     "got one with 'cm'. What is no tensor is compiled in"),
+                                     "got one with 'cm'. Values other than tensors are "),
     (Boxes(X, X), Boxes(X, {"y": X}), "Type mismatch for tree.1: expected .*Tensor"),
     (Output(logits=X), Output(logits=X, loss=X), r"Unexpected arguments: loss. \(in tree\)"),
     (Output(logits=X), Output(loss=X), r"tree: expected a container with \['logits'\] beside"),

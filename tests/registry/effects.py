@@ -31,7 +31,7 @@ EFFECTS = {
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
     "recompilation":
-        "tests/api/test_options.py::test_setter_sets_and_can_be_chained[recompilation]",
+        "tests/api/test_recompilation.py::test_programs_tell_their_signature_and_reason",
     "showCompilationProgressBar": _REPORTS + "test_progress_bar_and_model_name",
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",

@@ -300,6 +300,7 @@ def test_plain_tensors_that_are_changed_in_place(name, training):
             y = model(X[None])
             if not training:
                 assert torch.equal(y, net(X[None]))
+        text = text if name == "global" else f"self.{text}"
         assert reason(model) == f"the values of {text} changed, which are compiled in as a constant"
         assert len(model.programs()) == 2
     finally:

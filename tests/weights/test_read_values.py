@@ -60,3 +60,72 @@ def test_what_was_not_read_may_change():
     first = model(X)
     module.t += 1
     assert torch.equal(model(X), first)
+
+
+class Buffers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([1.0, 2.0]))
+        self.register_buffer("count", torch.tensor(3))
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        if self.scale.sum() > 2:
+            x = x * 2
+        return torch.cat([x * self.scale.tolist()[0] * self.weight] * int(self.count))
+
+
+def test_buffers_that_forward_does_not_change(tmp_path):
+    module = Buffers()
+    model = poptorch.inferenceModel(module, quiet_options())
+    for change in (lambda: None, lambda: module.count.fill_(2), lambda: module.scale.mul_(0.4)):
+        change()
+        for _ in range(2):
+            assert torch.equal(model(X), module(X).detach())
+    assert [program.reason for program in model.programs()[1:]] == [
+        f"the values of self.{name} changed, which are compiled in as a constant"
+        for name in ("count", "scale")]
+    again = poptorch.load(model.save(tmp_path / "net.poptorch"))
+    assert torch.equal(again(X), model(X))
+    again.model.count.fill_(1)
+    assert torch.equal(again(X), again.model(X).detach())
+
+
+def test_a_buffer_that_another_executor_changes():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            if self.training:
+                self.calls += 1
+                return poptorch.identity_loss(self.fc(x).sum(), "none")
+            return self.fc(x) * self.calls.item()
+
+    module = Counting()
+    trained = poptorch.trainingModel(module, quiet_options())
+    trained.compile(X)
+    model = poptorch.inferenceModel(module.eval(), quiet_options())
+    for _ in range(3):
+        trained(X)
+        torch.testing.assert_close(model(X), module(X).detach())
+
+
+def test_a_buffer_that_forward_changes_is_not_read():
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            x = x * 2 if self.calls > 3 else x
+            self.calls += 1
+            return x
+
+    with pytest.raises(poptorch.Error) as caught:
+        poptorch.inferenceModel(Counter(), quiet_options())(X)
+    assert ("[capture] forward reads the value of self.calls in Python code (if, .item(), "
+            ".tolist()) and also changes it, so each call would need another program. Use "
+            "torch.where, or do not change it in forward.") in caught.value.message
