@@ -80,9 +80,11 @@ class Device:
                     time.sleep(_POLL_S)
 
     @contextlib.contextmanager
-    def compiling(self) -> Iterator[None]:
-        """Around a compilation: takes the device, if options say that it is taken from the start,
-        and lets go of it when the compilation fails.
+    def compiling(self, is_kept: bool = False) -> Iterator[None]:
+        """Takes the device for a compilation, if the options say that it is taken from the start.
+
+        Args:
+            is_kept: whether the device stays held when the compilation fails; else it is released.
 
         Raises:
             Busy: Another executor holds it.
@@ -92,7 +94,8 @@ class Device:
         try:
             yield
         except BaseException:
-            self.release()
+            if not is_kept:
+                self.release()
             raise
 
     def release(self) -> None:

@@ -165,7 +165,8 @@ class Compilation:
         options._Popart.check_known()
         self.weights.pull_to_host()
         self.wrapped.decide_options()
-        with self.device.compiling():
+        # A program that can still run needs the device.
+        with self.device.compiling(is_kept=self.programs.current is not None):
             with recorded(self.report), StepProgress(
                     options.model_name, options.show_compilation_progress_bar) as progress:
                 program = self.build()(options, args, kwargs, progress)

@@ -28,7 +28,7 @@ def forward_to(part: str, method: Callable[Concatenate[Any, _P], _R]) \
 
 
 def forward_property(part: str, member: Any) -> Any:
-    """The like for a property."""
+    """A property that reads and writes that of a part, with its docstring."""
     read, write = (function and forward_to(part, function)
                    for function in (member.fget, member.fset))
     return property(read, write, doc=member.__doc__)

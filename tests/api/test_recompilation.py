@@ -119,6 +119,7 @@ def test_what_cannot_be_compiled_leaves_the_programs_as_they_were():
     for _ in range(2):
         with pytest.raises(Exception, match="shapes cannot be multiplied|mat1"):
             model(torch.ones(4, 4))
+        assert model.isAttachedToDevice()
     assert torch.equal(model(torch.ones(4, 3))[0], y) and len(model.programs()) == 1
 
 

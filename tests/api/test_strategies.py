@@ -274,7 +274,7 @@ def test_recomputed_blocks_are_those_of_the_forward_pass():
     model.compile(torch.ones(1, 2))
     again = [line for line in model.ir("place").splitlines() if "recompute" in line]
     for ipu in (0, 1):
-        assert [line for line in again if "tanh" in line and f" ipu={ipu}," in line], again
+        assert [line for line in again if "tanh" in line and f"ipu={ipu}," in line], again
     assert table(model) == [(0, 0, ["0"]), (1, 1, ["1"])]
 
 
