@@ -104,7 +104,7 @@ def test_a_later_call_is_told_the_dtype_of_the_first():
     model(torch.arange(3))
     with pytest.raises(poptorch.Error, match="expected torch.int32 but got torch.float32. .* its "
                                              "first call, torch.int64 here, which is torch.int32 "
-                                             "on the device; call destroy"):
+                                             "on the device. Set Options"):
         model(torch.ones(3))
 
 

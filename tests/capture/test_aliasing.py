@@ -59,7 +59,7 @@ def test_one_memory_of_which_a_run_changes_a_part(name):
             rf"the plain attribute {one} lies in the memory of {other}, and a run changes "
             rf"{changed}; the program has a copy of each. Make the view in forward.")) as raised:
         capture(module, (X,), training=training)
-    assert "test_apart.py:" in raised.value.location
+    assert "test_aliasing.py:" in raised.value.location
 
 
 def test_the_same_of_tensors_that_are_no_attributes():
@@ -82,7 +82,7 @@ def test_a_view_with_a_history():
             "the plain attribute v was computed from tensors that require grad before forward was "
             r"called: .*Compute it in forward, or take it as a constant: detach\(\)")) as raised:
         capture(tied, (X,), training=True)
-    assert "test_apart.py:" in raised.value.location
+    assert "test_aliasing.py:" in raised.value.location
 
 
 HARMLESS = {

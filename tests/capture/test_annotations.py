@@ -217,7 +217,7 @@ def test_hints_are_in_the_ir_and_change_nothing():
     torch.testing.assert_close(model(x), x.relu().exp().sin())
     text = model.ir("translate")
     outline = '["__outline", [["layer", "a"]]]'
-    assert f'{{attributes=[{outline}, ["ids", [1, 2.5, true, none]]]}}' in lines(text, "relu")[0]
-    assert f'{{attributes=[{outline}, ["ids", "{2**80}"]]}}' in lines(text, "exp")[0]
+    assert f'{{attributes=[{outline}, ["ids", [1, 2.5, true, none]]],' in lines(text, "relu")[0]
+    assert f'{{attributes=[{outline}, ["ids", "{2**80}"]],' in lines(text, "exp")[0]
     assert "attributes" not in lines(text, "sin")[0]
     assert len(lines(model.ir("lower"), "fused")) == 1

@@ -123,7 +123,7 @@ def test_a_later_call_that_passes_them_otherwise(change, words):
     with pytest.raises(Error, match=(
             r"\[arguments\] expected 1 arguments by position and \['y', 'z'\] by name, as in the "
             r"first call, but got 2 by position and \['z'\] by name: .*" + words
-            + ".* Pass them in the same way; or call destroy")):
+            + ".* Pass them in the same way. Set Options.recompilation")):
         model(X, X, z=X)
     assert torch.equal(model(X, z=X, y=X), expected)
     model.destroy()

@@ -345,7 +345,7 @@ def test_which_program_of_an_executor_fits_the_optimizer():
     for module in (net, other):
         model = poptorch.trainingModel(module, quiet_options(), optimizer)
         model.compile(x().float())
-        compiled = model._compiled_model("test")
+        compiled = model._programs.require("test")
         programs.append(compiled.program)
         link.compiled(compiled.program, compiled.executable, can_run=True)
         if module is net:

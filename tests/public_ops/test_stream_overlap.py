@@ -170,7 +170,7 @@ def test_a_wrong_place_is_an_error(forward, words):
     model = poptorch.inferenceModel(Function(forward, {"w": X}), tiled())
     with pytest.raises(poptorch.Error, match=words) as error:
         model(X)
-    assert "test_overlap.py:" in error.value.location
+    assert "test_stream_overlap.py:" in error.value.location
 
 
 @pytest.mark.parametrize("function", [of_input, of_output])

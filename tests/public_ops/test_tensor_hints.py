@@ -226,4 +226,4 @@ def test_what_functions_of_poptorch_refuse_in_forward_is_said_by_them_alone(forw
     with pytest.raises((ValueError, TypeError), match=words) as raised:
         model(torch.ones(2))
     assert isinstance(raised.value, poptorch.Error) and "PyTorch" not in str(raised.value)
-    assert "test_marks.py" in raised.value.location
+    assert "test_tensor_hints.py" in raised.value.location

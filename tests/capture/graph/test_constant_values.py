@@ -145,12 +145,6 @@ def test_an_attribute_that_forward_changes_is_not_known(read):
         capture(module, (X,), training=False)
 
 
-def test_what_is_made_of_a_buffer_is_not_known():
-    module = Function(lambda m, x: x * (m.buffer * 2).item(), buffers={"buffer": torch.ones(())})
-    with pytest.raises(poptorch.Error, match="forward is compiled before there are values"):
-        capture(module, (X,), training=False)
-
-
 @pytest.mark.parametrize("read", REFUSED.values(), ids=REFUSED)
 def test_values_that_are_not_known(read):
     with pytest.raises(poptorch.Error, match="forward is compiled before there are values"):

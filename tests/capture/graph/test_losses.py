@@ -122,8 +122,8 @@ def test_a_standard_loss_beside_a_marked_one(name, capsys, monkeypatch):
 
     if kind == "mixed":
         with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph: the "
-                           r"one from .*test_loss.py:\d+ does not flow into the one from .*"
-                           r"test_loss.py:\d+. Add them up and mark the sum with identity_loss"):
+                           r"one from .*test_losses.py:\d+ does not flow into the one from .*"
+                           r"test_losses.py:\d+. Add them up and mark the sum with identity_loss"):
             loss_node(forward)
         return
     for _ in range(2):
@@ -131,8 +131,8 @@ def test_a_standard_loss_beside_a_marked_one(name, capsys, monkeypatch):
     err = capsys.readouterr().err
     assert told_of_losses(err) == (kind == "apart"), err
     if kind == "apart":
-        assert re.search(r"the mse_loss of \S+test_loss.py:\d+ is returned, but .*marked at "
-                         r"\S+test_loss.py:\d+: it is not trained. Mark the sum of both", err)
+        assert re.search(r"the mse_loss of \S+test_losses.py:\d+ is returned, but .*marked at "
+                         r"\S+test_losses.py:\d+: it is not trained. Mark the sum of both", err)
 
 
 def rounds(body, *carried):
@@ -167,7 +167,7 @@ AFTER_A_BODY = {
     "marked": (lambda y, loss, t: mark(loss), "fine"),
     "marked with the tensor": (lambda y, loss, t: mark(loss + y.sum()), "fine"),
     "alone": (lambda y, loss, t: loss, "Couldn't find a loss in graph: the mse_loss of .*"
-              r"test_loss.py:\d+ is computed in the body of a loop or a branch, and nothing is "
+              r"test_losses.py:\d+ is computed in the body of a loop or a branch, and nothing is "
               r"marked outside of it. Mark what the loop or branch gave: .*identity_loss"),
     "beside a standard one": (lambda y, loss, t: (loss, F.l1_loss(y, t)), "Multiple independent"),
     "within a standard one": (lambda y, loss, t: F.l1_loss(loss.view(1), torch.zeros(1)),
@@ -191,7 +191,7 @@ def test_losses_in_the_bodies_of_loops_and_branches(name, body, capsys, monkeypa
     if kind not in ("fine", "apart"):
         with pytest.raises(poptorch.Error, match=kind) as raised:
             loss_node(forward)
-        assert "test_loss.py:" in raised.value.location
+        assert "test_losses.py:" in raised.value.location
         return
     loss_node(forward)
     assert told_of_losses(capsys.readouterr().err) == (kind == "apart")
@@ -251,9 +251,9 @@ def test_independent_losses(mark):
         return out, mark(F.cross_entropy(out, y)), mark(F.mse_loss(out, x))
 
     with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph.*"
-                       r"test_loss.py:\d+ does not flow.*(Mark|Add)") as raised:
+                       r"test_losses.py:\d+ does not flow.*(Mark|Add)") as raised:
         loss_node(forward)
-    assert "test_loss.py:" in raised.value.location
+    assert "test_losses.py:" in raised.value.location
 
 
 def mark(loss):
@@ -304,10 +304,10 @@ def test_what_is_computed_from_the_loss_is_not_returned_in_its_stead(name):
         return
     with pytest.raises(poptorch.Error, match=r"\[loss\] (result all.1.0 of forward|result 0 of "
                        r"forward|what forward returns) is computed from the loss, the mse_loss of "
-                       r".*test_loss.py:\d+, which itself is not returned. .*identity_loss\("
+                       r".*test_losses.py:\d+, which itself is not returned. .*identity_loss\("
                        r"result, reduction=\"mean\"\).*return it too, or detach\(\)") as raised:
         loss_node(forward)
-    assert "test_loss.py:" in raised.value.location
+    assert "test_losses.py:" in raised.value.location
 
 
 def test_the_sum_of_a_loss_that_was_changed_in_place():
@@ -334,7 +334,7 @@ UNREDUCED = {
 @pytest.mark.parametrize("name", UNREDUCED)
 def test_a_loss_that_is_not_reduced_does_not_mark_itself(name):
     with pytest.raises(poptorch.Error, match=r"Couldn't find a loss in graph: the \w+_(loss|"
-                       r"entropy) of .*test_loss.py:\d+ does not reduce .*identity_loss"):
+                       r"entropy) of .*test_losses.py:\d+ does not reduce .*identity_loss"):
         loss_node(lambda m, x, y: UNREDUCED[name](x @ m.w, y))
     loss_node(lambda m, x, y: poptorch.identity_loss(UNREDUCED[name](x @ m.w, y), "mean"))
     loss_node(lambda m, x, y: (UNREDUCED[name](x @ m.w, y), F.cross_entropy(x @ m.w, y)))

@@ -235,7 +235,7 @@ def test_what_a_program_cannot_know_is_refused_by_place(words):
     function, *args = REFUSED[words]
     with pytest.raises(poptorch.Error) as error:
         poptorch.inferenceModel(Function(function), quiet_options())(*args)
-    assert words in str(error.value) and "test_memory.py:" in str(error.value)
+    assert words in str(error.value) and "test_memory_views.py:" in str(error.value)
 
 
 LATER = {

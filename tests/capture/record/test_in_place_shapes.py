@@ -137,7 +137,7 @@ def test_what_an_operation_keeps_has_the_shape_of_then():
 def _check_error(forward, words, **states):
     with pytest.raises(poptorch.Error, match=words) as error:
         capture(Function(forward, **states), (X,), training=True)
-    assert "test_shapes.py" in str(error.value)
+    assert "test_in_place_shapes.py" in str(error.value)
 
 
 def test_another_shape_is_an_error():
