@@ -76,9 +76,8 @@ class PoplarExecutor:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"[{where}] model must be a torch.nn.Module, got "
                             f"{type(model).__name__}. Wrap an object of the module's class.")
-        self._model, self._training = model, training
+        self._model, self._training, self._poptorch_version = model, training, poptorch_version
         self._user_model = model if user_model is None else user_model
-        self._poptorch_version = poptorch_version
         self._args_parser = None  # other programs put theirs here before the first call
         self._wrapped = wrapped = Wrapped(model, self._user_model, options, training, optimizer)
         self._options, self._optimizer = wrapped.options, wrapped.optimizer
@@ -159,11 +158,9 @@ class PoplarExecutor:
     def _run(self, program: CompiledModel, tensors: list[torch.Tensor]) -> Any:
         """Step 9: a run with the newest weights and states, which it changes."""
         weights, optimizer = self._weights, self._optimizer
-        if program.reads_states:  # another executor may have newer values
+        if program.reads_states or optimizer is not None and optimizer.has_loaded:
             weights.pull_to_host()
         is_written = program.guards.check()
-        if optimizer is not None and optimizer.has_loaded:
-            weights.pull_to_host()
         weights.check_arguments(program, tensors)
         weights.before_run(program, is_written)
         if optimizer is not None:
@@ -286,20 +283,12 @@ class PoplarExecutor:
             self._groupings.declared(), wrapped.modes.by_path())
 
     def __repr__(self) -> str:
-        kind = "training" if self._training else "inference"
-        return f"PoplarExecutor({kind}, {self._user_model!r})"
+        return f"PoplarExecutor({'training' if self._training else 'inference'}, " \
+               f"{self._user_model!r})"
 
 
-def wrapped_again(cls: type[PoplarExecutor], arguments: dict, groupings: dict,
-                  modes: dict[str, bool]) -> PoplarExecutor:
-    """A copy of an executor: wrapped in the same way, not yet compiled.
-
-    Args:
-        cls: of the executor.
-        arguments: of its constructor.
-        groupings: what ``replicaGrouping`` declared.
-        modes: which layers are in training mode, by path.
-    """
+def wrapped_again(cls: type, arguments: dict, groupings: dict, modes: dict) -> PoplarExecutor:
+    """A copy of an executor, not yet compiled; ``modes`` are those of the layers, by path."""
     executor = cls(**arguments)
     executor._groupings.declare(groupings)
     executor._wrapped.modes.take(modes)

@@ -1,4 +1,4 @@
-"""Which program a call runs: compiles one, and another one where that is outdated."""
+"""Which program a call runs: the current one, an earlier one, or one that is compiled now."""
 
 import time
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Compilation:
 
         Args:
             args: as a call takes them; of tensors only shape and dtype matter.
-            kwargs: likewise.
+            kwargs: as a call takes them.
 
         Raises:
             poptorch.Error: The model cannot be compiled. The executor can still be used.
@@ -155,7 +155,7 @@ class Compilation:
                           for number, added in enumerate(programs.values(), 1))
         raise Error(
             f"[call] the model has {len(programs)} programs, as many as "
-            f"Options.recompilation(limit={limit}) allows, and needs another one: {change.text}. "
+            f"Options.recompilation(limit={limit}) allows, and needs one more: {change.text}. "
             f"Pass what changes as a tensor, or raise the limit. What each was compiled for:"
             f"{reasons}")
 

@@ -1,8 +1,8 @@
-"""What a program was specialized on, and the check that it is still so.
+"""Guards: the values that a program was specialized on, and the check that they still hold.
 
-A :class:`Guard` is one value that decided what was compiled: where it is found, how it is read, and
-what it was. A call checks all guards of its program at once (:class:`GuardSet`); a
-:class:`Change` says which one does not hold. The executor then compiles the model again.
+A :class:`Guard` is one value that decided what was compiled: its source, a function that reads it,
+and the expected value. A call checks all guards of its program at once (:class:`GuardSet`). A
+:class:`Change` names a guard that does not hold; the executor then compiles the model again.
 """
 
 import enum
@@ -23,7 +23,7 @@ class Kind(enum.Enum):
 
     Attributes:
         VALUE: the model is compiled again.
-        TENSOR: so it is, and no program from before can run.
+        TENSOR: the model is compiled again, and no earlier program can run.
         ARGUMENT: an object in an argument changed: it counts as another argument.
         AROUND: so it is; a file does not depend on it.
         POSSIBLE: code names the value, but whether it reads it is not known.
@@ -40,7 +40,7 @@ class Change(NamedTuple):
         kind: what follows from it.
         source: the guard.
         parts: the path, and the value before and after, as text; None: they are not known.
-        error: what is raised for an argument that may not change; None: it is made of ``parts``.
+        error: what is raised for an argument that may not change; None: ``parts`` give the text.
     """
 
     text: str
@@ -128,7 +128,7 @@ class HeldAttribute(NamedTuple):
     prefix: str = ""
 
     def guards(self, kind: Kind = Kind.VALUE) -> list[Guard]:
-        """The guards of what it is, and of what the class has in its place."""
+        """The guards of the attribute and, if only the class has it, of the class attribute."""
         table, cls = table_of(self.holder, self.name), type(self.holder)
         source = self.prefix + self.path
         found = [Guard(source, lambda: table.get(self.name, MISSING), [(table, self.name)],
@@ -142,16 +142,16 @@ class HeldAttribute(NamedTuple):
 class GuardSet:
     """The guards of one program.
 
-    Two looks in C++ show whether anything at all is another; what it is, and whether the program
-    depends on it, is found out only then.
+    Two checks in C++ show whether any value changed. Only then do the guards compare values, which
+    shows what changed and whether the program depends on it.
 
     Args:
         guards: of the program.
         tensors: its parameters and buffers.
         training: whether ``requires_grad`` and hooks of tensors matter.
-        modules: of which the classes matter.
-        looked: called when something was another and all guards hold.
-        places: dictionaries and keys of which a change calls ``looked``, beside those of guards.
+        modules: the modules whose classes are guarded.
+        looked: called when a value changed and all guards hold.
+        places: more dictionaries and keys whose changes call ``looked``.
     """
 
     def __init__(self, guards: Iterable, tensors: Sequence[torch.Tensor], training: bool,

@@ -1,4 +1,4 @@
-"""The compiled programs of one executor, of which one is the current one: that of the next call."""
+"""The compiled programs of one executor. The next call runs the current one."""
 
 import time
 from collections.abc import Callable

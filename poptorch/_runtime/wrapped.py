@@ -1,4 +1,4 @@
-"""What an executor wraps: its programs are made of this, and of the arguments of a call."""
+"""What an executor wraps. Its programs depend on this and on the arguments of a call."""
 
 import torch
 
@@ -40,7 +40,7 @@ class Wrapped:
         self.decide_options()
 
     def decide_options(self) -> None:
-        """Chooses anew what the user leaves open and the optimizer decides."""
+        """Sets the options that the user leaves open and that depend on the optimizer."""
         if self.optimizer is not None:
             settings.decide_mean_strategy(self.options, self.given_options, self.optimizer)
 

@@ -11,6 +11,7 @@ import torch
 
 from poptorch._base.hidden_subclass import Transparent, plain_access, plain_class
 from poptorch._base.logging import logger
+from poptorch._base.torch_private.basic import load_code
 from poptorch._weights import gradients
 from poptorch._weights.store import STORE
 
@@ -101,7 +102,10 @@ class _Watched(Transparent):
         elif func == _GRAD:
             return _gradient_of(args[0])
         with plain_access():
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.copy_ and sys._getframe(1).f_code is load_code:
+            _loaded(args[0])
+        return result
 
     def _plain(self) -> torch.Tensor:
         _pull_to_host([self])
@@ -112,6 +116,15 @@ class _Watched(Transparent):
 
     # torch.nn.Parameter sets it in a tensor of another class, which it leaves as it is.
     _is_param = property(fset=_becomes_parameter)
+
+
+def _loaded(tensor: torch.Tensor) -> None:
+    """Gives every program the value that ``load_state_dict`` of a module wrote to a tensor."""
+    record = STORE.known(tensor)
+    if record is not None and record.entry.ownership.copies:
+        STORE.publish_to_all([tensor])
+        logger.info("[weights] load_state_dict wrote %s. The next call uses the new value.",
+                    record.path())
 
 
 def _warn_of_late_hook(tensor: torch.Tensor) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 import poptorch
 from poptorch._base.hidden_subclass import plain_access
+from poptorch._weights import watched
 from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
 from tests.fuzz.judge import budget
 from tests.fuzz.weight_rule import Holder
@@ -182,9 +183,13 @@ class Histories(ExecutorHistories):
     @rule(part=st.sampled_from("ab"), kept=st.integers(0, 20))
     def load_module(self, part, kept):
         values = self.kept[kept % len(self.kept)]
+        storages = [f"{part}.w", f"{part}.n"]
+        is_watched = all(isinstance(self.tensors[s], watched._Watched) for s in storages)
         getattr(self, part).load_state_dict({"weight": values[f"{part}.w"].float(),
                                              "calls": values[f"{part}.n"].float()})
-        storages = [f"{part}.w", f"{part}.n"]
+        if is_watched:  # a module that is wrapped for training
+            self.rule.load(storages, values)
+            return
         self.seen_by_host(storages)
         for s in storages:
             self.rule.write(s, values[s])

@@ -222,7 +222,7 @@ def test_the_limit_of_programs():
     with pytest.raises(Error) as caught:
         model(x)
     assert ("[call] the model has 2 programs, as many as Options.recompilation(limit=2) allows, "
-            "and needs another one: self.slope changed from 2.0 to 4.0") in caught.value.message
+            "and needs one more: self.slope changed from 2.0 to 4.0") in caught.value.message
     assert "\n  1: the first call\n  2: self.slope changed from 2.0 to 3.0" in caught.value.message
     net.slope = 3.0
     assert torch.equal(model(x)[0], net(x)[0])

@@ -61,11 +61,12 @@ def by_optimizer(net):
 
 
 WRITES = [in_place, by_data, other_data, by_numpy, by_state_dict, by_optimizer]
+PENDING = [in_place, by_data, other_data, by_numpy, by_optimizer]
 # The others are not noticed where nothing watches the module.
 SEEN = [in_place, other_data, by_state_dict, by_optimizer]
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("write", PENDING)
 def test_a_write_to_what_is_trained_is_pending(write, caplog):
     net = Net()
     model = training(net)
@@ -83,6 +84,23 @@ def test_a_write_to_what_is_trained_is_pending(write, caplog):
     write(net)
     model.copyWeightsToDevice()
     assert model(X)[0] == 10.0 and meanwhile(X)[0] == 10.0
+
+
+@pytest.mark.parametrize("wraps", [lambda net: net, torch.nn.Sequential])
+def test_load_state_dict_of_a_module_or_a_part_takes_effect(wraps, caplog):
+    net = Net()
+    model, meanwhile = training(wraps(net)), inference(net)
+    assert model(X)[0] == meanwhile(X)[0] == 3.0
+    poptorch.setLogLevel("INFO")
+    try:
+        by_state_dict(net)
+    finally:
+        poptorch.setLogLevel("WARN")
+    assert model(X)[0] == meanwhile(X)[0] == net.weight.sum() == 10.0
+    told = [record for record in caplog.records if "load_state_dict" in record.getMessage()]
+    assert told and all(record.levelname == "INFO" for record in told)
+    assert any("weight. The next call uses the new value" in record.getMessage()
+               for record in told)
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -103,7 +121,8 @@ def test_a_write_to_what_no_program_changes_is_taken(write, caplog):
     assert all(record.levelname == "INFO" for record in told) and (told or write not in SEEN)
 
 
-@pytest.mark.parametrize("write", SEEN, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("write", [in_place, other_data, by_optimizer],
+                         ids=lambda write: write.__name__)
 def test_it_is_told_of_at_the_next_call(write, caplog):
     net = Net()
     model = training(net)

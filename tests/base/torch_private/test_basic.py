@@ -1,6 +1,7 @@
 """The private parts of torch that the package stands on: a new torch fails here first, by name."""
 
 import collections
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,19 @@ def test_exceptions_of_workers():
         wrapped = basic.ExceptionWrapper((type(error), error, error.__traceback__), "here")
     with pytest.raises(ValueError, match="Caught ValueError here"):
         wrapped.reraise()
+
+
+def test_loading_writes_from_one_function():
+    callers = []
+
+    class Seen(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is torch.Tensor.copy_:
+                callers.append(sys._getframe(1).f_code)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    module = torch.nn.Linear(2, 1, bias=False)
+    module.weight.__class__ = Seen
+    module.load_state_dict({"weight": torch.ones(1, 2)})
+    assert callers == [basic.load_code]
