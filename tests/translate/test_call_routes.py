@@ -7,7 +7,16 @@ import torch
 
 import poptorch.__main__ as tool
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.functions import mode as functions
+from poptorch._capture.functions import (
+    attention,
+    ctc,
+    index,
+    layers,
+    mixed_precision,
+    others,
+    recurrent,
+)
+from poptorch._capture.record import input_layouts
 from poptorch._translate import call_routes
 from poptorch.errors import Error
 from tests.helpers import ROOT
@@ -58,10 +67,7 @@ def test_the_places_are_those_of_the_code():
 
 
 def test_no_function_has_two_handlers():
-    tables = [functions.functions_ctc, functions.functions_index, functions.functions_layers,
-              functions.functions_mixed, functions.functions_others,
-              functions.functions_attention, functions.functions_recurrent,
-              functions.input_layouts]
+    tables = [attention, ctc, index, input_layouts, layers, mixed_precision, others, recurrent]
     entered = [function for table in tables for function in table.HANDLERS]
     assert len(entered) == len(set(entered))
 
