@@ -359,7 +359,7 @@ class WeightStore:
                         self._note_write(record, written)
                 if entry.is_handed_out and entry.ownership.newest is None:
                     entry.is_handed_out = False
-                    for record in entry.differing():
+                    for record in () if entry.ownership.is_pending else entry.differing():
                         self._note_write(record, written)
         # What no run changes takes the host's value at once; else a program may be ahead of it.
         taken = {record.entry: record for record in written

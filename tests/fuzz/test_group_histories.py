@@ -11,6 +11,7 @@ from torch import nn
 
 import poptorch
 from poptorch import CommGroupType, VariableRetrievalMode
+from poptorch._weights import watched
 from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
 from tests.fuzz.judge import budget
 from tests.fuzz.weight_rule import Holder
@@ -180,7 +181,12 @@ class Histories(ExecutorHistories):
     @rule(kept=st.integers(0, 20))
     def load_module(self, kept):
         values, state = self.values_of(("own", "shared"), kept)
+        is_watched = all(isinstance(self.tensors[s], watched._Watched) for s in STORAGES)
         self.net.load_state_dict(state)
+        if is_watched:  # a module that is wrapped for training
+            self.rule.read(STORAGES)
+            self.rule.load(STORAGES, values)
+            return
         self.seen_by_host(STORAGES)
         for s in STORAGES:
             self.rule.write(s, values[s])

@@ -304,3 +304,16 @@ def test_two_tensors_that_swap_their_memory():
     net.weight.data, net.offset.data = net.offset.data, net.weight.data
     model.copyWeightsToDevice()
     assert model(X) == -58.0
+
+
+def test_a_pending_write_stays_pending_when_the_training_program_is_gone():
+    net = Net()
+    model = training(net)
+    model.compile(X)
+    in_place(net)
+    other = inference(net)
+    assert other(X)[0] == 3.0
+    model.destroy()
+    net.state_dict()
+    model = training(net)
+    assert model(X)[0] == other(X)[0] == 3.0
