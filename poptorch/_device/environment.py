@@ -14,11 +14,7 @@ WITHOUT_EFFECT = {_CACHE: "cache"}
 
 
 def check() -> None:
-    """Checks the variables; says once of each that has no effect yet that it is so.
-
-    Raises:
-        ValueError: One holds what it does not take; the message names it.
-    """
+    """Checks the variables; says once of the one that has no effect yet that it is so."""
     for variable in MODELS:
         switch(variable)
     switch(_WAIT)
@@ -36,11 +32,7 @@ def waits() -> bool:
 
 
 def switch(variable: str) -> bool | None:
-    """What a variable that is 0 or 1 says; None if it is not set, or empty.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """What a variable that is 0 or 1 says; None if it is not set, or empty."""
     text = os.environ.get(variable)
     if not text:
         return None

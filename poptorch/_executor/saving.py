@@ -162,11 +162,8 @@ class Saving:
     def load(self, file: files.File, *, with_optimizer: bool, member: str = "") -> None:
         """Takes the program from a file, and the optimizer's state if ``with_optimizer``.
 
-        Args:
-            file: the file.
-            with_optimizer: False: the optimizer has a state of its own.
-            member: of the file, that has the module, and may be at fault for whatever is raised;
-                "": the module is the user's.
+        ``member`` of the file has the module, and may be at fault for whatever is raised; "": the
+        module is the user's.
         """
         def load() -> None:
             with file.guard(member) if member else contextlib.nullcontext():

@@ -38,7 +38,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the co
 
 
 def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
-    """Writes a file.
+    """Writes a file, or raises an Error and leaves nothing behind; returns its path.
 
     Args:
         filename: its path; or an existing folder, in which it gets a name made of ``name`` and a
@@ -46,12 +46,6 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
         name: of the model.
         members: contents by name.
         facts: further entries of the manifest.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        poptorch.Error: It cannot be written; nothing is left behind.
     """
     listed = {member: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
               for member, data in sorted(members.items())}
@@ -72,11 +66,7 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
 
 
 def path_of(filename, where: str) -> Path:
-    """The path that a user means by ``filename``.
-
-    Raises:
-        poptorch.Error: It is no path.
-    """
+    """The path that a user means by ``filename``; an Error if it is not a path."""
     if not isinstance(filename, (str, bytes, os.PathLike)) or not os.fspath(filename):
         raise Error(f"[{where}] the file's name is {filename!r:.80}, expected a path: a string "
                     f"that is not empty, or a pathlib.Path. Give one.")
@@ -104,14 +94,7 @@ def _compression(member: str, data: bytes) -> int:
 
 
 def read(filename) -> tuple[dict, dict[str, bytes]]:
-    """Reads a file and checks that it is whole, unchanged and of this version.
-
-    Returns:
-        The manifest, and the members by name.
-
-    Raises:
-        poptorch.Error: It cannot be read, or is not such a file; the message says what to do.
-    """
+    """The manifest and the members of a file. An Error unless it is whole and of this version."""
     path = path_of(filename, "load")
     try:
         place.checked_status(path, "read")
@@ -192,8 +175,10 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
 
 
 def _content(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """The bytes of a member. In parts: zipfile unpacks as much as it is asked for before it looks
-    at the size."""
+    """The bytes of a member.
+
+    In parts: zipfile unpacks as much as it is asked for before it looks at the size.
+    """
     parts = []
     with archive.open(info) as member:
         while part := member.read(_CHUNK_BYTES):

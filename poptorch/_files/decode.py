@@ -16,11 +16,7 @@ from poptorch._files import names
 class Decoder:
     """Makes objects of what :class:`poptorch._files.encode.Encoder` wrote.
 
-    Args:
-        tensors: the data of tensors, by name. A tensor of one name is one object in all documents.
-
-    Raises:
-        poptorch.Error: A class is not imported, or may not come from a file.
+    ``tensors`` has the data of tensors. One of one name is one object in all documents.
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor]):

@@ -18,13 +18,7 @@ _FORM = {"layers": [_LAYER], "tensors": [_TENSOR]}
 
 
 def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
-    """A module as data.
-
-    Args:
-        model: the module.
-        modes: of its layers.
-        asked: the layers of which ``forward`` read the mode.
-    """
+    """A module as data; ``asked`` are the layers of which ``forward`` read the mode."""
     asked = set(map(id, asked))
     return {"layers": [{"path": path, "class": plain_class(type(part)).__name__,
                         "hooks": [len(hook_keys(getattr(part, kind, {}))) for kind in HOOKS],
@@ -35,30 +29,15 @@ def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
 
 
 def modes_in(data: dict) -> dict[str, bool]:
-    """Whether layers were compiled in training mode, by path.
-
-    Raises:
-        ValueError: The data are of another form.
-    """
+    """Whether layers were compiled in training mode, by path."""
     schema.check(data, _FORM, "module")
     return {layer["path"]: layer["training"] for layer in data["layers"]}
 
 
 def check(data: dict, model: torch.nn.Module, modes: TrainingModes, training: bool) -> list:
-    """Checks that a module is like the one of a file.
+    """Raises an Error unless a module is like the one that :func:`of_module` described.
 
-    Args:
-        data: what :func:`of_module` gave.
-        model: the other module.
-        modes: of its layers.
-        training: whether the program trains.
-
-    Returns:
-        The layers of which ``forward`` read the mode.
-
-    Raises:
-        ValueError: The data are of another form.
-        poptorch.Error: It is another one.
+    Returns the layers of which ``forward`` read the mode.
     """
     schema.check(data, _FORM, "module")
     own = of_module(model, modes)

@@ -40,11 +40,8 @@ _PLAIN = (type(None), bool, int, str)
 class Encoder:
     """Turns objects into JSON values; see :class:`poptorch._files.decode.Decoder` for the way back.
 
-    Args:
-        named: names that tensors have already, by tensor name.
-
-    Attributes:
-        tensors: every tensor that was met and is not among ``named``, by the name given to it.
+    ``named`` are tensors that have names already; ``tensors`` has the others that were met, by the
+    names given to them.
     """
 
     def __init__(self, named: dict[str, torch.Tensor] | None = None):
@@ -57,14 +54,9 @@ class Encoder:
         self._in_memory: dict[int | None, list[tuple[str, torch.Tensor]]] = {}
 
     def document(self, value, what: str):
-        """One JSON value, with numbers of its own.
+        """One JSON value, with numbers of its own; ``what`` is its name in messages.
 
-        Args:
-            value: any object made of data, modules, tensors, classes and top-level functions.
-            what: what an error message calls it.
-
-        Raises:
-            poptorch.Error: Some part of it is not such an object.
+        An Error unless all parts are data, modules, tensors, classes and top-level functions.
         """
         self._numbers: dict[int, int] = {}
         return self._value(value, what)
@@ -162,9 +154,12 @@ class Encoder:
         return out
 
     def _parametrized(self, value: torch.nn.Module, path: str) -> dict:
-        """A module with computed parameters (a weight norm, say): torch gave it a class of its own,
-        which a pickle refuses and which the reader makes anew. Its hook for state dictionaries
-        older than that class stays behind: a function inside of torch's weight_norm."""
+        """A module with computed parameters (a weight norm, say).
+
+        Torch gave it a class of its own, which a pickle refuses and which the reader makes anew.
+        Its hook for state dictionaries older than that class stays behind: a function inside of
+        torch's weight_norm.
+        """
         kind = module_subclass.plain_class(type(value))
         state = {**vars(value)}
         state["_load_state_dict_pre_hooks"] = collections.OrderedDict(

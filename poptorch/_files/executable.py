@@ -43,15 +43,8 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict
           has_random: bool) -> str:
     """Writes a compiled model, with the weights of the host, to a file; returns the file's path.
 
-    Args:
-        wrapped: what it was made of.
-        compiled: the compiled model.
-        filename: a path, or a folder that exists.
-        exported: see :func:`exported`; None: the file has no module.
-        has_random: whether the state of the random generator goes into the file.
-
-    Raises:
-        poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
+    Without :func:`exported` parts, the file has no module; with ``has_random``, it has the state of
+    the random generator.
     """
     model = wrapped.model
     if compiled.program.host_sites:
@@ -84,8 +77,10 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict
 
 
 def _device_state(compiled) -> dict[str, torch.Tensor]:
-    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ. Of a
-    buffer of the module ``replica0:path``, too: what the module had."""
+    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ.
+
+    Of a buffer of the module ``replica0:path``, too: what the module had.
+    """
     executable, program = compiled.executable, compiled.program
     out = {}
     for state in executable.states():
@@ -115,18 +110,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class File:
-    """An opened file: checked, and not yet believed.
-
-    Args:
-        filename: its path.
-
-    Attributes:
-        path: as given.
-        manifest: what its manifest says.
-
-    Raises:
-        poptorch.Error: It cannot be read, is damaged, or is no file of this version.
-    """
+    """An opened file: checked, and not yet believed."""
 
     def __init__(self, filename):
         self.path = filename
@@ -137,12 +121,10 @@ class File:
 
     @contextlib.contextmanager
     def guard(self, member: str, *, is_its_fault: bool = False):
-        """Turns whatever strange contents lead to into an error that names file and member.
+        """Turns whatever strange contents lead to into an error that names file and ``member``.
 
-        Args:
-            member: what is being read, or relied on.
-            is_its_fault: whether an Error, too, can only come from the member's contents. Others
-                are the user's, or this machine is too small; they only get the name of the file.
+        With ``is_its_fault`` an Error, too, can only come from the member's contents. Others are
+        the user's, or this machine is too small; they only get the name of the file.
         """
         try:
             yield
@@ -180,11 +162,7 @@ class File:
             return self._decoder.document(json.loads(self._needed(member)))
 
     def wrapped(self) -> tuple[dict, dict]:
-        """Arguments of an executor's constructor, and the groupings that are declared.
-
-        Raises:
-            ValueError: There is no module.
-        """
+        """Arguments of an executor's constructor, and the groupings that are declared."""
         parts = self.document("model")
         groupings = parts.pop("groupings", {})
         if not all(isinstance(parts[name], torch.nn.Module) for name in ("model", "user_model")):
@@ -204,13 +182,7 @@ class File:
             return description.modes_in(self.document("module"))
 
     def interface(self, model: torch.nn.Module, spec: StepSpec, modes: TrainingModes) -> Interface:
-        """The host's side of the program, bound to a module, for a wrapper.
-
-        Args:
-            model: the module.
-            spec: that the wrapper needs.
-            modes: of the layers of ``model``.
-        """
+        """The host's side of the program, bound to a module, for a wrapper."""
         with self.guard("module.json"):
             asked = description.check(self.document("module"), model, modes, spec.training)
         with self.guard("interface.json"):
@@ -219,11 +191,7 @@ class File:
             return interface
 
     def executable(self, options: dict):
-        """The program itself, with kernels of this machine; its states hold zeros.
-
-        Args:
-            options: for ``_C.assemble_text``.
-        """
+        """The program itself, with kernels of this machine; its states hold zeros."""
         name = "constants.safetensors"
         with self.guard(name, is_its_fault=True):
             constants = self._members.get(name)
@@ -252,12 +220,7 @@ class File:
                 random.write(json.loads(self._members["rng.json"]))
 
     def write_state(self, executable, *, with_optimizer: bool) -> None:
-        """Puts into the program what only the device had.
-
-        Args:
-            executable: the program.
-            with_optimizer: whether that includes the state of the optimizer.
-        """
+        """Puts into the program what only the device had."""
         states = {state.path: state for state in executable.states()}
         with self.guard("state.safetensors", is_its_fault=True):
             # What is for all replicas comes first, in whatever order the file has it.
@@ -272,8 +235,10 @@ class File:
                     executable.write_state(path, value.data_ptr(), value.nbytes, replica)
 
     def _has_module_value(self, executable, states: dict, path: str) -> bool:
-        """Whether the module has the value of a state that the file was written with; another
-        one is for all replicas. True for a state that no module has."""
+        """Whether the module has the value of a state that the file was written with.
+
+        Another one is for all replicas. True for a state that no module has.
+        """
         first = self._state.get(f"replica0:{path}")
         return first is None or path not in states or torch.equal(
             _bits(_read(executable, states[path], 0)), _bits(first))

@@ -31,10 +31,7 @@ TORCH_FUNCTIONS = ("torch", "torch.nn.functional", "torch._C._nn", "torch.specia
 
 
 def found(module: str, name: str):
-    """What stands under that name in an imported module; None if nothing does.
-
-    Only tables are read: a module's ``__getattr__`` may import.
-    """
+    """What an imported module has under a name, by tables alone: ``__getattr__`` may import."""
     value = sys.modules.get(module)
     for part in name.split("."):
         value = None if value is None else vars(value).get(part)

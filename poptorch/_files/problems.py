@@ -23,13 +23,7 @@ def damaged(path, why: str) -> Error:
 
 
 def unreadable(path, member: str, error: Exception) -> Error:
-    """The error for a member that is not what was written.
-
-    Args:
-        path: of the file.
-        member: its name.
-        error: what reading it led to.
-    """
+    """The error for a member that is not what was written, by what reading it led to."""
     why = str(error).partition("\n")[0][:_SHOWN]
     if isinstance(error, KeyError):
         why = f"no entry {why}"

@@ -21,12 +21,9 @@ _taken: set[Path] = set()
 
 
 class ProfileReport:
-    """The report of one executor, in a folder of its own: where another executor has it already,
-    a number stands after its name.
+    """The report of one executor, in a folder of its own, which is made with the first file.
 
-    Args:
-        folder: of the report; made with the first file.
-        options: resolved options of the executor.
+    Where another executor has the folder already, a number stands after its name.
     """
 
     def __init__(self, folder: Path, options: Options):
@@ -37,11 +34,7 @@ class ProfileReport:
 
     @classmethod
     def of(cls, options: Options) -> "ProfileReport | None":
-        """The report that options or environment enable; None when they enable none.
-
-        Raises:
-            ValueError: POPLAR_ENGINE_OPTIONS is no JSON object.
-        """
+        """The report that options or environment enable; None when they enable none."""
         engine = _engine_options()
         is_asked = str(engine.get("autoReport.all", "false")).lower() == "true"
         folder = options.profile_dir
@@ -88,14 +81,7 @@ def recorded(report: ProfileReport | None):
 
 
 def run_recorded(report: ProfileReport | None, program, tensors: list, options: Options):
-    """Runs a program, with a span for it and each of its iterations where a trace is recorded.
-
-    Args:
-        report: of the executor; None: it has none.
-        program: the ``CompiledModel``.
-        tensors: the arguments.
-        options: of the executor.
-    """
+    """Runs a program, with a span for it and each iteration where a trace is recorded."""
     if report is None and not profiling.is_recording():
         return program.call.run(tensors)
     with recorded(report):

@@ -9,8 +9,7 @@ from poptorch.errors import Error
 
 
 def mismatch(what: str) -> Error:
-    """The error for arguments that a program is not compiled for, of a type by which it is known.
-    """
+    """The error for arguments that a program is not compiled for, known by its ``type``."""
     return Error(f"[arguments] {what} Set Options.recompilation(shapes=True) to compile the model "
                  f"again for other arguments, or call destroy() first.", type=MISMATCH)
 
@@ -19,15 +18,10 @@ MISMATCH = "argument_mismatch"
 
 
 def check_layouts(tensors: list[torch.Tensor], names: list[str], layouts: dict) -> None:
-    """Checks how arguments lie in memory.
+    """Raises an Error if an argument has other strides or another offset than when compiled.
 
-    Args:
-        tensors: the arguments.
-        names: of them, for messages.
-        layouts: the layout that the program depends on, by number of the argument.
-
-    Raises:
-        poptorch.Error: One lies otherwise than when the model was compiled.
+    ``layouts`` has those that the program depends on, by number of the argument; ``names`` are for
+    messages.
     """
     for number, (strides, start) in layouts.items():
         _check_layout(tensors[number], names[number], strides, start)
@@ -36,18 +30,11 @@ def check_layouts(tensors: list[torch.Tensor], names: list[str], layouts: dict) 
 def check_memory(tensors: list[torch.Tensor], names: list[str],
                  changed: list[int], plain: Sequence[tuple[torch.Tensor, str]],
                  changed_plain: Sequence[tuple[torch.Tensor, str]]) -> None:
-    """Checks the arguments of a call.
+    """Raises an Error if ``forward`` changes an argument in memory that something else has, too.
 
-    Args:
-        tensors: the arguments.
-        names: of them, for messages.
-        changed: numbers of the arguments that ``forward`` changes.
-        plain: the tensors that are compiled in, with what messages call them.
-        changed_plain: those that ``forward`` changes.
-
-    Raises:
-        poptorch.Error: One that is changed shares memory with another one or with a tensor that is
-            compiled in, or its elements with each other.
+    That is another argument, an element of its own, or one of the tensors ``plain``, which are
+    compiled in. ``forward`` also changes the tensors ``changed_plain``, in whose memory no argument
+    may lie.
     """
     for number in changed:
         tensor = tensors[number]

@@ -28,17 +28,7 @@ _POOLED_BYTES = 1 << 20
 
 
 class Call:
-    """Everything that is the same in each call, worked out once.
-
-    Args:
-        executable: the compiled program.
-        program: what translate made, for the names of streams.
-        outputs: the structure of what ``forward`` returns.
-        options: resolved options.
-        spec: loops around the captured graph.
-        arguments: the argument structure.
-        plain: the tensors that are compiled in.
-    """
+    """Everything that is the same in each call of a program, worked out once."""
 
     def __init__(self, executable, program, outputs, options, spec, arguments, plain):
         self._executable = executable
@@ -141,11 +131,7 @@ class Call:
         return found
 
     def check_structure(self) -> None:
-        """Puts results together once, as a call does.
-
-        Raises:
-            poptorch.Error: Their classes do not take them.
-        """
+        """Puts results together once, as a call does; an Error if their classes refuse them."""
         results = [make() for _, make in self._results]
         try:
             self._rebuild(results)
@@ -156,11 +142,7 @@ class Call:
                         f"object, as a file has none.") from error
 
     def anchored(self, short: str) -> torch.Tensor:
-        """The values of an anchored tensor in the last run.
-
-        Raises:
-            poptorch.Error: Nothing is anchored under that name, or nothing has run.
-        """
+        """The values of an anchored tensor in the last run. An Error if there are none."""
         known = {name: position for position, _, name in self._anchors}
         if short not in known:
             raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}, but "
@@ -270,12 +252,7 @@ class Call:
                 site.finish()
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients of the last update, by parameter that has one; of each group, where it has
-        groups.
-
-        Raises:
-            poptorch.Error: They were not kept, or nothing has run.
-        """
+        """Gradients of the last update by parameter, with those of each group if it has groups."""
         found = {name: self._held[position]
                  for position, _, name in self._gradient_outputs}
         if not self._keeps_gradients or any(t is None for t in found.values()):

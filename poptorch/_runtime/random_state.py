@@ -13,12 +13,7 @@ def _seed_of(random_seed: int | None) -> int:
 
 
 class RandomState:
-    """The random generator of one program.
-
-    Args:
-        executable: the program, whose generator is given the seed.
-        random_seed: of the options.
-    """
+    """The random generator of one program, which is given the seed of the options."""
 
     def __init__(self, executable, random_seed: int | None):
         self._executable = executable
@@ -40,11 +35,7 @@ class RandomState:
         return [low | high << 32, *counters]
 
     def write(self, state: list[int]) -> None:
-        """Sets what :meth:`read` returned.
-
-        Raises:
-            poptorch.Error: It is not such a list.
-        """
+        """Sets what :meth:`read` returned; an Error for anything else."""
         executable = self._executable
         wanted = 1 + executable.replicas
         is_list = isinstance(state, (list, tuple)) and len(state) == wanted and all(

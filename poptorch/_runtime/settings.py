@@ -16,15 +16,9 @@ _STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
 
 
 def resolved(options: Options, training: bool) -> Options:
-    """A frozen copy in which defaults that depend on the model are decided, but for that of
-    :func:`decide_mean_strategy`.
+    """A frozen copy in which defaults that depend on the model are decided.
 
-    Args:
-        options: the user's, which stay as they are.
-        training: whether the model trains.
-
-    Raises:
-        poptorch.Error: The options contradict one another.
+    But for that of :func:`decide_mean_strategy`. An Error if options contradict one another.
     """
     own = options.clone()
     default = OutputMode.Final if training else OutputMode.All
@@ -42,13 +36,9 @@ def resolved(options: Options, training: bool) -> Options:
 
 
 def decide_mean_strategy(own: Options, given: Options, optimizer: OptimizerLink) -> None:
-    """Chooses when to divide, if the user leaves it open: sums in half precision must not
-    overflow.
+    """Chooses when to divide, if the user leaves it open: half sums must not overflow.
 
-    Args:
-        own: the executor's, which are changed though they are frozen.
-        given: the user's.
-        optimizer: the one in use.
+    Changes the executor's ``own`` options though they are frozen; ``given`` are the user's.
     """
     if getattr(given.Training, _STRATEGY) is None:
         running, post = MeanReductionStrategy.Running, MeanReductionStrategy.Post
@@ -58,10 +48,7 @@ def decide_mean_strategy(own: Options, given: Options, optimizer: OptimizerLink)
 def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpec:
     """What translate puts around the captured graph. Rows name the fields that take their value.
 
-    Args:
-        options: resolved options.
-        training: whether a call trains.
-        weight_groups: path and groups of the weights with a value for each group of replicas.
+    ``weight_groups`` has the weights with a value for each group of replicas, by path.
     """
     reduction = options.Training.accumulation_and_replication_reduction_type
     return StepSpec(training=training, weight_groups=weight_groups,
@@ -88,16 +75,9 @@ def compile_options(options: Options) -> dict:
 
 
 def check_buffers(options: Options, module: torch.nn.Module, changed: list[str]) -> None:
-    """Checks what the options say about buffers.
+    """Checks what the options say about buffers, of which ``forward`` changes ``changed``.
 
-    Args:
-        options: resolved options.
-        module: the user's module.
-        changed: paths of the buffers that ``forward`` changes.
-
-    Raises:
-        poptorch.Error: Replicas would change a buffer that they share; or a buffer that the
-            options name is not there.
+    An Error if replicas would change one that they share, or a named buffer is not there.
     """
     if changed and options.broadcast_buffers and options.replication_factor > 1:
         raise Error(f"[broadcastBuffers] PopTorch does not support broadcasting buffers, and "

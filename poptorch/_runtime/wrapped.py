@@ -12,17 +12,12 @@ from poptorch.options import Options
 class Wrapped:
     """The module, the options and the optimizer.
 
-    Args:
-        model: the module that is captured.
-        user_model: the module that the options and the optimizer refer to.
-        options: the user's.
-        training: whether a call trains.
-        optimizer: for training; None: SGD with a learning rate of 0.01.
+    ``model`` is captured; the options and the optimizer refer to ``user_model``.
 
     Attributes:
-        given_options: the user's.
-        options: resolved ones.
-        optimizer: the ``OptimizerLink``; None for inference.
+        given_options: the user's; ``options`` are the resolved ones.
+        optimizer: the ``OptimizerLink``, by default of SGD with a learning rate of 0.01; None for
+            inference.
         modes: which layers are in training mode.
     """
 
