@@ -40,11 +40,6 @@ class Attachment:
         """
         return self.device.is_held
 
-    @property
-    def is_attached(self) -> bool:
-        """As :meth:`isAttachedToDevice`."""
-        return self.device.is_held
-
     def attachToDevice(self) -> None:
         """Takes the device again after :meth:`detachFromDevice`. A call does so by itself.
 
@@ -179,9 +174,5 @@ class Attachment:
             Traceback (most recent call last):
             poptorch.errors.Error: [cycleCount] is not implemented: it requires ...
         """
-        raise _not_implemented("cycleCount", "cycles")
-
-
-def _not_implemented(name: str, work: str) -> Error:
-    return Error(f"[{name}] is not implemented: it requires {LATER[work]}, which this version of "
-                 f"poptorch does not support. Remove the call.")
+        raise Error(f"[cycleCount] is not implemented: it requires {LATER['cycles']}, which this "
+                    f"version of poptorch does not support. Remove the call.")

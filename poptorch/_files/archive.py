@@ -1,7 +1,7 @@
 """The file as a zip of named members, with a manifest of their sizes and hashes.
 
-The same contents give the same bytes. Reading takes no more memory than a multiple of the file's
-size, whatever the file says: see :func:`_check_sizes`.
+The same contents give the same bytes. Nothing is compressed, so reading takes no more memory than
+a multiple of the file's size, whatever the file says: see :func:`_check_sizes`.
 """
 
 import errno
@@ -10,19 +10,17 @@ import json
 import os
 import re
 import zipfile
-import zlib
 from pathlib import Path
 
 import torch
 
-from poptorch import _C
 from poptorch._files import place, problems
 from poptorch.errors import Error
 from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 SUFFIX = ".poptorch"
 # Every member that a file may have beside the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
@@ -30,9 +28,6 @@ MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "sch
            "interface.json", "module.json", "options.json", "rng.json", "model.json",
            "tensors.safetensors")
 
-# A text that deflates by more than this is stored as it is, so none has to unpack to more.
-_MOST_DEFLATED = 32
-_CHUNK_BYTES = 1 << 20
 _NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
 
@@ -83,14 +78,7 @@ def _write(file, members: dict[str, bytes]) -> None:
         for member, data in members.items():
             info = zipfile.ZipInfo(member, _TIME)
             info.external_attr = 0o644 << 16
-            archive.writestr(info, data, _compression(member, data))
-
-
-def _compression(member: str, data: bytes) -> int:
-    if member.endswith(".safetensors"):
-        return zipfile.ZIP_STORED
-    size = len(zlib.compress(data))
-    return zipfile.ZIP_DEFLATED if len(data) <= _MOST_DEFLATED * size else zipfile.ZIP_STORED
+            archive.writestr(info, data)
 
 
 def read(filename) -> tuple[dict, dict[str, bytes]]:
@@ -128,7 +116,7 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dic
     if MANIFEST not in infos:
         raise problems.foreign(path, f"it is a zip without {MANIFEST}")
     _check_sizes(path, archive, size)
-    manifest = _manifest(path, _content(path, archive, infos.pop(MANIFEST)))
+    manifest = _manifest(path, archive.read(infos.pop(MANIFEST)))
     listed = manifest["members"]
     if infos.keys() != listed.keys():
         names = sorted(infos.keys() ^ listed.keys())
@@ -136,7 +124,7 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dic
             path, f"its manifest and its contents differ in {', '.join(names)}")
     members = {}
     for name, expected in listed.items():
-        data = _content(path, archive, infos[name])
+        data = archive.read(infos[name])
         found = hashlib.sha256(data).hexdigest()
         if len(data) != expected["bytes"] or found != expected["sha256"]:
             raise problems.damaged(
@@ -147,7 +135,7 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dic
 
 
 def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Checks, before anything is unpacked, that no member takes more memory than it needs."""
+    """Checks, before anything is read, that all members together are no larger than the file."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
     unknown = set(names) - {MANIFEST, *MEMBERS}
@@ -161,33 +149,10 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
     if packed > size:
         raise problems.damaged(path, f"its members have {packed} bytes, the zip file {size}")
     for info in infos:
-        is_stored = info.compress_type == zipfile.ZIP_STORED
-        most = info.compress_size * (1 if is_stored else _MOST_DEFLATED)
-        if info.file_size > most or info.compress_type not in (0, zipfile.ZIP_DEFLATED) or (
-                not is_stored and info.filename.endswith(".safetensors")):
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise problems.damaged(
                 path, f"{info.filename} unpacks from {info.compress_size} to {info.file_size} "
-                      f"bytes, more than poptorch writes")
-    total = sum(info.file_size for info in infos)
-    if total > _C.memory_limit():
-        raise problems.damaged(path, f"unpacked the zip would have {total} bytes, this process "
-                                     f"may have {_C.memory_limit()} bytes of memory")
-
-
-def _content(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """The bytes of a member.
-
-    In parts: zipfile unpacks as much as it is asked for before it looks at the size.
-    """
-    parts = []
-    with archive.open(info) as member:
-        while part := member.read(_CHUNK_BYTES):
-            parts.append(part)
-    data = b"".join(parts)
-    if len(data) != info.file_size:
-        raise problems.damaged(path, f"{info.filename} has {len(data)} bytes, the zip says "
-                                     f"{info.file_size}")
-    return data
+                      f"bytes, and poptorch compresses nothing")
 
 
 def _manifest(path: Path, data: bytes) -> dict:

@@ -10,6 +10,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base import schema
+from poptorch._base.layout import bits_of
 from poptorch._base.types import torch_dtype
 from poptorch._device.device import Busy
 from poptorch._files import archive, description, problems, tensors
@@ -17,6 +18,7 @@ from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.device_memory import read_replicas
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.run_time_options import check_read
 from poptorch._runtime.wrapped import Wrapped
@@ -90,23 +92,12 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
             continue
         if on_host and executable.is_same_in_replicas(state.path):
             continue
-        first = _read(executable, state, 0)
-        out[f"replica0:{state.path}" if on_host else state.path] = first
-        for replica in range(1, executable.replicas):
-            value = _read(executable, state, replica)
-            if not torch.equal(_bits(value), _bits(first)):
-                out[f"replica{replica}:{state.path}"] = value
+        values = read_replicas(executable, state)
+        for replica, value in enumerate(values):
+            if not replica or not torch.equal(value, values[0]):
+                name = f"replica{replica}:{state.path}" if replica or on_host else state.path
+                out[name] = value.view(torch_dtype(state.dtype)).view(state.sizes)
     return out
-
-
-def _read(executable, state, replica: int) -> torch.Tensor:
-    value = torch.empty(state.sizes, dtype=torch_dtype(state.dtype))
-    executable.read_state(state.path, value.data_ptr(), value.nbytes, replica)
-    return value
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.flatten().view(torch.uint8)
 
 
 class File:
@@ -241,4 +232,4 @@ class File:
         """
         first = self._state.get(f"replica0:{path}")
         return first is None or path not in states or torch.equal(
-            _bits(_read(executable, states[path], 0)), _bits(first))
+            read_replicas(executable, states[path])[0], bits_of(first))

@@ -24,7 +24,16 @@ def check_layouts(tensors: list[torch.Tensor], names: list[str], layouts: dict) 
     messages.
     """
     for number, (strides, start) in layouts.items():
-        _check_layout(tensors[number], names[number], strides, start)
+        name, given = names[number], tensors[number]
+        if any(step not in (None, now) for step, now in zip(strides, given.stride())):
+            raise mismatch(f"{name}: expected strides {strides} but got {list(given.stride())}. "
+                           f"forward depends on the strides of its arguments, so the model is "
+                           f"compiled for those of its first call.")
+        if start not in (None, given.storage_offset()):
+            raise mismatch(f"{name}: expected a tensor that begins at element {start} of its "
+                           f"memory but got one at {given.storage_offset()}. forward calls "
+                           f"as_strided, so the model is compiled for the place in its first "
+                           f"call. Pass {name}.clone().")
 
 
 def check_memory(tensors: list[torch.Tensor], names: list[str],
@@ -60,19 +69,6 @@ def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_nam
         raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in the "
                     f"memory of {known_name}, which is compiled in; the program has a copy of "
                     f"each. Pass {name}.clone().")
-
-
-def _check_layout(tensor: torch.Tensor, name: str, strides: list, start: int | None) -> None:
-    given = list(tensor.stride())
-    if any(step not in (None, now) for step, now in zip(strides, given)):
-        raise mismatch(f"{name}: expected strides {strides} but got {given}. forward depends on "
-                       f"the strides of its arguments, so the model is compiled for those of its "
-                       f"first call.")
-    if start not in (None, tensor.storage_offset()):
-        raise mismatch(f"{name}: expected a tensor that begins at element {start} of its memory "
-                       f"but got one at {tensor.storage_offset()}. forward calls as_strided, so "
-                       f"the model is compiled for the place in its first call. Pass "
-                       f"{name}.clone().")
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:

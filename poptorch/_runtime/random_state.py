@@ -7,11 +7,6 @@ from poptorch.errors import Error
 _PATH = "rng"
 
 
-def _seed_of(random_seed: int | None) -> int:
-    """The seed, 64 bits: the given one, else what torch's default generator was last given."""
-    return (torch.initial_seed() if random_seed is None else random_seed) & (2**64 - 1)
-
-
 class RandomState:
     """The random generator of one program, which is given the seed of the options."""
 
@@ -19,7 +14,8 @@ class RandomState:
         self._executable = executable
         self._is_used = any(state.path == _PATH for state in executable.states())
         self._unused: list[int] = []  # the state of a program that draws no random numbers
-        self.write([_seed_of(random_seed), *[0] * executable.replicas])
+        seed = torch.initial_seed() if random_seed is None else random_seed
+        self.write([seed & (2**64 - 1), *[0] * executable.replicas])
 
     def read(self) -> list[int]:
         """Seed, then the counter of each replica."""

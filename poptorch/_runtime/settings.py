@@ -5,20 +5,17 @@ import torch
 from poptorch._base import switches
 from poptorch._base.logging import use_log_options
 from poptorch._device.device import MOST_IPUS
-from poptorch._optimizer.link import OptimizerLink
 from poptorch._translate import StepSpec
 from poptorch._weights.grouping import check_divides
-from poptorch.enums import CommGroupType, MeanReductionStrategy, OutputMode, ReductionType
+from poptorch.enums import CommGroupType, OutputMode, ReductionType
 from poptorch.errors import Error
 from poptorch.options import Options
 
-_STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
-
 
 def resolved(options: Options, training: bool) -> Options:
-    """A frozen copy in which defaults that depend on the model are decided.
+    """A frozen copy in which defaults that depend on the module are decided.
 
-    But for that of :func:`decide_mean_strategy`. An Error if options contradict one another.
+    An Error if options contradict one another.
     """
     own = options.clone()
     default = OutputMode.Final if training else OutputMode.All
@@ -33,16 +30,6 @@ def resolved(options: Options, training: bool) -> Options:
     own._freeze()
     use_log_options(own.max_repeat_logs, own.log_dir)
     return own
-
-
-def decide_mean_strategy(own: Options, given: Options, optimizer: OptimizerLink) -> None:
-    """Chooses when to divide, if the user leaves it open: half sums must not overflow.
-
-    Changes the executor's ``own`` options though they are frozen; ``given`` are the user's.
-    """
-    if getattr(given.Training, _STRATEGY) is None:
-        running, post = MeanReductionStrategy.Running, MeanReductionStrategy.Post
-        own.Training._values[_STRATEGY] = running if optimizer.has_half_sums() else post
 
 
 def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpec:

@@ -5,8 +5,11 @@ import torch
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime import settings
+from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
 from poptorch.options import Options
+
+_STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
 
 
 class Wrapped:
@@ -35,9 +38,11 @@ class Wrapped:
         self.decide_options()
 
     def decide_options(self) -> None:
-        """Sets the options that the user leaves open and that depend on the optimizer."""
-        if self.optimizer is not None:
-            settings.decide_mean_strategy(self.options, self.given_options, self.optimizer)
+        """Chooses when to divide, if the user leaves it open: half sums must not overflow."""
+        if self.optimizer is not None and getattr(self.given_options.Training, _STRATEGY) is None:
+            self.options.Training._values[_STRATEGY] = (  # though they are frozen
+                MeanReductionStrategy.Running if self.optimizer.has_half_sums()
+                else MeanReductionStrategy.Post)
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Uses another optimizer, or the same one with other settings, from the next call on.
