@@ -155,11 +155,7 @@ class Inspection:
     def popart_ir(self) -> str:
         """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
 
-        An entry for each op, graph by graph: its name, the module that it comes from, and its line
-        of ``ir("plan")``.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
+        For each op its name, the module that it comes from, and its line of ``ir("plan")``.
         """
         ops = []
         executable = self.programs.require("_debugGetPopartIR").executable

@@ -122,8 +122,8 @@ class Saving:
         self.weights.pull_to_host()
         if wrapped.optimizer is not None:
             wrapped.optimizer.before_save()
-        exported = files.exported(wrapped, self.groupings.declared()) if export_model else None
-        return files.write(wrapped, compiled, filename, exported=exported,
+        return files.write(wrapped, compiled, filename,
+                           groupings=self.groupings.declared() if export_model else None,
                            has_random=save_rng_state and self.device.can_run)
 
     def loadExecutable(self, filename: str) -> None:
@@ -220,7 +220,7 @@ class Saving:
             compiled.call.check_structure()
 
         def restore() -> None:
-            file.write_state(executable, with_optimizer=with_optimizer)
+            file.write_state(compiled, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)
             if wrapped.optimizer is not None and with_optimizer:
                 wrapped.optimizer.loaded_with_program()

@@ -120,7 +120,6 @@ _READERS = {
     "tuple": lambda self, v: tuple(self._items(v["tuple"])),
     "frozenset": lambda self, v: frozenset(self._items(v["frozenset"])),
     "ellipsis": lambda self, v: Ellipsis,
-    "slice": lambda self, v: slice(*self._items(v["slice"])),
     "float": lambda self, v: float(v["float"]),
     "bytes": lambda self, v: base64.b64decode(v["bytes"]),
     "class": lambda self, v: names.class_of(v["class"]),

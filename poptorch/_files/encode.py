@@ -3,14 +3,7 @@
 A pickle is a program: reading it runs what it says. This form is data. It names classes and
 functions, which are looked up among those that the reading program has imported already; an object
 is made by its class's ``__new__`` and given its attributes, and nothing else is called.
-
-    net = Net()         =>  {"object": "net:Net", "state": {"dict": [["training", true], ...]}}
-    torch.float32       =>  {"torch": "float32"}
-    a tensor            =>  {"tensor": "fc.weight", ...}; its data stand elsewhere, by this name
-    an array of NumPy   =>  {"array": the same for its data as a tensor, "scalar": false}
-
-Lists, dictionaries, sets and objects are numbered in the order in which they begin; one that is
-met again is ``{"ref": number}``, so shared parts stay shared.
+docs/internals/file_format.md has a table of the forms.
 """
 
 import base64
@@ -83,8 +76,6 @@ class Encoder:
             return {"bytes": base64.b64encode(value).decode()}
         if value is Ellipsis:
             return {"ellipsis": True}
-        if kind is slice:
-            return {"slice": self._items((value.start, value.stop, value.step), path)}
         return self._shared(value, path)
 
     def _items(self, values, path: str) -> list:

@@ -18,7 +18,7 @@ from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._runtime.compiled import CompiledModel
-from poptorch._runtime.device_memory import read_replicas
+from poptorch._runtime.device_memory import read_replicas, write_if_first, write_replicas
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.run_time_options import check_read
 from poptorch._runtime.wrapped import Wrapped
@@ -34,19 +34,12 @@ _SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkey
     ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
 
 
-def exported(wrapped: Wrapped, groupings: dict) -> dict:
-    """What is needed to wrap the module again, with the declared groupings."""
-    return {"model": wrapped.model, "user_model": wrapped.user_model,
-            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
-            "groupings": {path: tuple(given) for path, given in groupings.items()}}
-
-
-def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict | None,
+def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dict | None,
           has_random: bool) -> str:
     """Writes a compiled model, with the weights of the host, to a file; returns the file's path.
 
-    Without :func:`exported` parts, the file has no module; with ``has_random``, it has the state of
-    the random generator.
+    With the declared ``groupings``, the file has what is needed to wrap the module again; with
+    ``has_random``, it has the state of the random generator.
     """
     model = wrapped.model
     if compiled.program.host_sites:
@@ -59,8 +52,10 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict
     encoder = Encoder(weights)
     values = {"interface": compiled.interface.to_data(model), "options": wrapped.options,
               "module": description.of_module(model, wrapped.modes, compiled.interface.modes)}
-    if exported is not None:
-        values["model"] = exported
+    if groupings is not None:
+        values["model"] = {"model": wrapped.model, "user_model": wrapped.user_model,
+                           "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
+                           "groupings": {path: tuple(given) for path, given in groupings.items()}}
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
@@ -79,10 +74,7 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict
 
 
 def _device_state(compiled) -> dict[str, torch.Tensor]:
-    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ.
-
-    Of a buffer of the module ``replica0:path``, too: what the module had.
-    """
+    """What the host has no copy of, by path; stacked where replicas differ."""
     executable, program = compiled.executable, compiled.program
     out = {}
     for state in executable.states():
@@ -90,13 +82,11 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
         if state.path == "rng" or (on_host and state.path not in program.updated) \
                 or state.path in program.weight_groups:
             continue
-        if on_host and executable.is_same_in_replicas(state.path):
-            continue
-        values = read_replicas(executable, state)
-        for replica, value in enumerate(values):
-            if not replica or not torch.equal(value, values[0]):
-                name = f"replica{replica}:{state.path}" if replica or on_host else state.path
-                out[name] = value.view(torch_dtype(state.dtype)).view(state.sizes)
+        is_same = executable.is_same_in_replicas(state.path)
+        if not (on_host and is_same):
+            values = read_replicas(executable, state).view(torch_dtype(state.dtype))
+            values = values.view(executable.replicas, *state.sizes)
+            out[state.path] = values[0] if is_same else values
     return out
 
 
@@ -210,26 +200,18 @@ class File:
             with self.guard("rng.json", is_its_fault=True):
                 random.write(json.loads(self._members["rng.json"]))
 
-    def write_state(self, executable, *, with_optimizer: bool) -> None:
+    def write_state(self, compiled: CompiledModel, *, with_optimizer: bool) -> None:
         """Puts into the program what only the device had."""
+        executable = compiled.executable
         states = {state.path: state for state in executable.states()}
         with self.guard("state.safetensors", is_its_fault=True):
-            # What is for all replicas comes first, in whatever order the file has it.
-            for name, value in sorted(self._state.items(), key=lambda item: item[0] not in states):
-                first, _, rest = name.partition(":")
-                path, replica = name, None
-                if first.startswith("replica") and name not in states:
-                    path, replica = rest, int(first.removeprefix("replica"))
-                is_wanted = with_optimizer or path not in states \
-                    or states[path].role != "optimizer"
-                if is_wanted and self._has_module_value(executable, states, path):
-                    executable.write_state(path, value.data_ptr(), value.nbytes, replica)
-
-    def _has_module_value(self, executable, states: dict, path: str) -> bool:
-        """Whether the module has the value of a state that the file was written with.
-
-        Another one is for all replicas. True for a state that no module has.
-        """
-        first = self._state.get(f"replica0:{path}")
-        return first is None or path not in states or torch.equal(
-            read_replicas(executable, states[path])[0], bits_of(first))
+            for path, value in self._state.items():
+                state = states[path]
+                if state.role == "optimizer" and not with_optimizer:
+                    continue
+                if value.dim() == len(state.sizes):  # the same in all replicas
+                    executable.write_state(path, value.data_ptr(), value.nbytes)
+                    continue
+                values = bits_of(value).view(executable.replicas, state.bytes)
+                write = write_if_first if path in compiled.program.states else write_replicas
+                write(executable, state, values)

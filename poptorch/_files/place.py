@@ -99,10 +99,7 @@ def _remove_left_behind(path: Path) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(path.parent):
             if name.startswith(prefix) and name.endswith(_SUFFIX):
-                _remove_unlocked(path.parent / name)
-
-
-def _remove_unlocked(beside: Path) -> None:
-    with contextlib.suppress(OSError), open(beside, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(beside)
+                beside = path.parent / name
+                with contextlib.suppress(OSError), open(beside, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(beside)

@@ -30,15 +30,16 @@ _POOLED_BYTES = 1 << 20
 class Call:
     """Everything that is the same in each call of a program, worked out once."""
 
-    def __init__(self, executable, program, outputs, options, spec, arguments, plain):
+    def __init__(self, executable, interface, options):
+        program, spec = interface.program, interface.spec
         self._executable = executable
-        self._rebuild = outputs.unflatten
+        self._rebuild = interface.outputs.unflatten
         self._streams = executable.streams()
         self._position = {stream.name: i for i, stream in enumerate(self._streams)}
         self._pointers = [0] * len(self._streams)
         self._held: list = [None] * len(self._streams)
         self._pool = _C.HostPool()
-        self._leaves = arguments.tensor_leaves()
+        self._leaves = interface.arguments.tensor_leaves()
         # (stream position, index among the argument tensors, dtype on the device)
         self._inputs = [(self._position[stream], leaf, self._leaves[leaf].dtype)
                         for leaf, stream in program.inputs.items()
@@ -68,7 +69,7 @@ class Call:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
         self._shared = replica_consistency.shared_states(executable, program)
-        self._plain = plain
+        self._plain = interface.plain_tensors
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
         self._is_memory_seen = bool(self._write_backs or self._changed_plain)

@@ -45,8 +45,6 @@ class CompiledModel:
            options: Options, modes: TrainingModes) -> "CompiledModel":
         """Binds a program to the module whose tensors ``interface`` names."""
         program, spec = interface.program, interface.spec
-        call = Call(executable, program, interface.outputs, options, spec, interface.arguments,
-                    interface.plain_tensors)
         compiled_modes = CompiledModes(model, interface.modes, modes)
         guards = GuardSet(
             (*guards_of(model, program.states, spec.training, program.weight_groups),
@@ -55,8 +53,9 @@ class CompiledModel:
             compiled_modes.warn, compiled_modes.places())
         states = set(map(id, (*model.parameters(), *model.buffers())))
         reads_states = any(id(tensor) in states for tensor, _ in interface.plain_tensors.alive())
-        return cls(executable, interface, program, interface.arguments, call, guards,
-                   compiled_modes, reads_states, RandomState(executable, options.random_seed))
+        return cls(executable, interface, program, interface.arguments,
+                   Call(executable, interface, options), guards, compiled_modes, reads_states,
+                   RandomState(executable, options.random_seed))
 
     def require_unchanged(self, where: str) -> None:
         """Raises an Error if a guard does not hold, for a method that cannot recompile."""

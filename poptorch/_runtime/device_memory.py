@@ -31,7 +31,7 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
     try:
         join()
         for state, values in kept.items():
-            _write_if_first(executable, state, values)
+            write_if_first(executable, state, values)
     except BaseException:
         leave()
         for state, values in kept.items():
@@ -60,7 +60,7 @@ class CarriedOver:
         for state in _on_host(compiled):
             values = self.replicas.get(state.path)
             if values is not None and values.shape[1] == state.bytes:
-                _write_if_first(compiled.executable, state, values)
+                write_if_first(compiled.executable, state, values)
 
 
 def _own_of_replicas(compiled: CompiledModel) -> list:
@@ -85,7 +85,7 @@ def read_replicas(executable, state) -> torch.Tensor:
     return found
 
 
-def _write_if_first(executable, state, values: torch.Tensor) -> None:
+def write_if_first(executable, state, values: torch.Tensor) -> None:
     """Writes the values of the replicas, unless the host wrote another one to the module since."""
     if torch.equal(read_replicas(executable, state)[0], values[0]):
         write_replicas(executable, state, values)

@@ -1,17 +1,7 @@
-"""The life of one executor: its states, the lock, and what a signal may interrupt.
+"""The life of one executor: the lock, and what a signal may interrupt.
 
-=========  ==========================================  ==========================================
-state      how an executor gets there                  what may happen
-=========  ==========================================  ==========================================
-wrapped    it is constructed                           compile, load
-compiling  a call, compile(), loadExecutable()         calls of other threads wait
-ready      a program is the current one                calls, in several threads at a time
-running    a call begins                               destroy() and detachFromDevice() wait
-ended      destroy()                                   compile, load: as wrapped
-=========  ==========================================  ==========================================
-
-:meth:`Lifecycle.alone` is the only way from one state to another, but for the begin and the end of
-a call, which take no lock.
+docs/internals/executor.md has a table of its states. :meth:`Lifecycle.alone` is the only way from
+one state to another, but for the begin and the end of a call, which take no lock.
 """
 
 import contextlib
