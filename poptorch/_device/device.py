@@ -58,7 +58,7 @@ class Device:
             try:
                 return take()
             except Busy as busy:
-                if not environment.waits():
+                if not environment.switch(environment.WAIT):
                     raise
                 if not has_said:
                     logger.info("Waiting: %s", busy)

@@ -6,7 +6,7 @@ from poptorch.options._group import say_later
 
 # The first of them that is set says whether programs run on the IPU Model.
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
-_WAIT = "POPTORCH_WAIT_FOR_IPU"
+WAIT = "POPTORCH_WAIT_FOR_IPU"
 _CACHE = "POPTORCH_CACHE_DIR"
 
 # Variables without effect so far, and the work that gives them theirs, as in options._group.LATER.
@@ -17,18 +17,13 @@ def check() -> None:
     """Checks the variables; says once of the one that has no effect yet that it is so."""
     for variable in MODELS:
         switch(variable)
-    switch(_WAIT)
+    switch(WAIT)
     folder = os.environ.get(_CACHE)
     if folder:
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise ValueError(f"[{_CACHE}] expected a folder, got {folder!r}, which is none. Set "
                              f"it to a folder, or unset it.")
         say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
-
-
-def waits() -> bool:
-    """Whether an executor waits for a device that another one holds."""
-    return bool(switch(_WAIT))
 
 
 def switch(variable: str) -> bool | None:

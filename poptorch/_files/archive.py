@@ -1,4 +1,4 @@
-"""The file as a zip of named members, with a manifest of their sizes and hashes.
+"""The file as a zip of named members, with a manifest of their hashes.
 
 The same contents give the same bytes. Nothing is compressed, so reading takes no more memory than
 a multiple of the file's size, whatever the file says: see :func:`_check_sizes`.
@@ -42,11 +42,10 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
         members: contents by name.
         facts: further entries of the manifest.
     """
-    listed = {member: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-              for member, data in sorted(members.items())}
+    hashes = {member: hashlib.sha256(data).hexdigest() for member, data in sorted(members.items())}
     manifest = {"format": FORMAT, "format_version": FORMAT_VERSION,
                 "poptorch_version": __version__, "torch_version": str(torch.__version__),
-                **facts, "members": listed}
+                **facts, "members": hashes}
     text = json.dumps(manifest, indent=1).encode()
     path = path_of(filename, "save")
     try:
@@ -91,7 +90,8 @@ def read(filename) -> tuple[dict, dict[str, bytes]]:
             size = file.seek(0, os.SEEK_END)
             return _opened(path, file, start, size)
     except (OSError, ValueError) as error:
-        raise problems.unread(path, error) from error
+        raise Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
+                    f"compileAndExport() wrote.") from error
 
 
 def _opened(path: Path, file, start: bytes, size: int) -> tuple[dict, dict[str, bytes]]:
@@ -117,20 +117,18 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dic
         raise problems.foreign(path, f"it is a zip without {MANIFEST}")
     _check_sizes(path, archive, size)
     manifest = _manifest(path, archive.read(infos.pop(MANIFEST)))
-    listed = manifest["members"]
-    if infos.keys() != listed.keys():
-        names = sorted(infos.keys() ^ listed.keys())
+    hashes = manifest["members"]
+    if infos.keys() != hashes.keys():
+        names = sorted(infos.keys() ^ hashes.keys())
         raise problems.damaged(
             path, f"its manifest and its contents differ in {', '.join(names)}")
     members = {}
-    for name, expected in listed.items():
-        data = archive.read(infos[name])
-        found = hashlib.sha256(data).hexdigest()
-        if len(data) != expected["bytes"] or found != expected["sha256"]:
-            raise problems.damaged(
-                path, f"{name} was changed: the manifest has {expected['bytes']} bytes with hash "
-                      f"{expected['sha256']}, found {len(data)} with {found}")
-        members[name] = data
+    for name, expected in hashes.items():
+        members[name] = archive.read(infos[name])
+        found = hashlib.sha256(members[name]).hexdigest()
+        if found != expected:
+            raise problems.damaged(path, f"{name} was changed: the manifest has the hash "
+                                         f"{expected!r:.80}, found {found}")
     return manifest, members
 
 
@@ -167,9 +165,7 @@ def _manifest(path: Path, data: bytes) -> dict:
                 raise Error(f"[load] {path} has {name} {manifest[name]!r:.80}, this is {own!r}. "
                             f"Load it with the versions that wrote it, or export the model "
                             f"again.")
-        members = manifest["members"].values()
-        if not isinstance(manifest["training"], bool) or not all(
-                isinstance(m["bytes"], int) and isinstance(m["sha256"], str) for m in members):
+        if not isinstance(manifest["training"], bool) or not isinstance(manifest["members"], dict):
             raise ValueError("an entry is of another kind")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

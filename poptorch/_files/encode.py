@@ -43,7 +43,6 @@ class Encoder:
         self._kept = [named]
         self._begun: set[str] = set()  # names of tensors of which attributes are being written
         # The tensors that were met, by identity, and by memory with what an error calls them.
-        self._met: set[int] = set()
         self._in_memory: dict[int | None, list[tuple[str, torch.Tensor]]] = {}
 
     def document(self, value, what: str):
@@ -70,8 +69,10 @@ class Encoder:
             return {"function": self._reference(value, path)}
         if isinstance(value, names.VALUES):
             return {"torch": str(value).removeprefix("torch.")}
-        if kind is tuple or kind is frozenset:
-            return {kind.__name__: self._items(value, path)}
+        if kind is tuple:
+            return {"tuple": self._items(value, path)}
+        if kind is frozenset:
+            return {"frozenset": self._items(sorted(value, key=repr), path)}
         if kind is bytes:
             return {"bytes": base64.b64encode(value).decode()}
         if value is Ellipsis:
@@ -188,10 +189,9 @@ class Encoder:
 
     def _check_memory(self, tensor: torch.Tensor, path: str) -> None:
         """Checks that no other tensor lies in the memory of one."""
-        if id(tensor) in self._met:
-            return
-        self._met.add(id(tensor))
         others = self._in_memory.setdefault(memory_of(tensor), [])
+        if any(other is tensor for _, other in others):
+            return
         for other_path, other in others:
             if overlap(other, tensor):
                 raise Error(f"[save] {path} lies in the memory of {other_path}, and a file has a "

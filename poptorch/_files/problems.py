@@ -5,12 +5,6 @@ from poptorch.errors import Error
 _SHOWN = 300  # characters of another error in a message
 
 
-def unread(path, error: Exception) -> Error:
-    """The error for a file that the system does not give."""
-    return Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
-                 f"compileAndExport() wrote.")
-
-
 def foreign(path, why: str) -> Error:
     """The error for a file that is something else."""
     return Error(f"[load] {path} is not a file of poptorch: {why}. Give the file that save() or "

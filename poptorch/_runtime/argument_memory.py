@@ -52,29 +52,23 @@ def check_memory(tensors: list[torch.Tensor], names: list[str],
                         f"of which are one in memory (sizes {list(tensor.shape)}, strides "
                         f"{list(tensor.stride())}). Pass {names[number]}.contiguous().")
         for other, another in enumerate(tensors):
-            if other != number and _share(tensor, another):
-                raise Error(f"[arguments] forward changes {names[number]} in place, and "
-                            f"{names[other]} lies in the same memory; the program has a copy of "
-                            f"each. Pass {names[other]}.clone().")
+            if other != number:
+                _check_apart(another, names[other], tensor, names[number], names[number])
         for known, name in plain:
-            _check_apart(tensor, names[number], known, name, names[number])
+            _check_apart(tensor, names[number], known, f"{name}, which is compiled in",
+                         names[number])
     for known, name in changed_plain:
         for number, tensor in enumerate(tensors):
-            _check_apart(tensor, names[number], known, name, name)
+            _check_apart(tensor, names[number], known, f"{name}, which is compiled in", name)
 
 
 def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_name: str,
                  changed: str) -> None:
-    if _share(tensor, known):
+    (begin, end), (known_begin, known_end) = _bytes(tensor), _bytes(known)
+    if begin < known_end and known_begin < end:
         raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in the "
-                    f"memory of {known_name}, which is compiled in; the program has a copy of "
-                    f"each. Pass {name}.clone().")
-
-
-def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the parts of memory in which two tensors lie overlap."""
-    (a_begin, a_end), (b_begin, b_end) = _bytes(a), _bytes(b)
-    return a_begin < b_end and b_begin < a_end
+                    f"memory of {known_name}; the program has a copy of each. Pass "
+                    f"{name}.clone().")
 
 
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:

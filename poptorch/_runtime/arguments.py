@@ -1,6 +1,7 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
+import operator
 
 import numpy
 import torch
@@ -125,7 +126,8 @@ class Arguments:
         for leaf in self.leaves:
             if not leaf.is_tensor:
                 _check_constant(leaf)
-        self._set_plain(self._plain_leaves(args, kwargs))
+        self._plain = None
+        self._note_plain(args, kwargs, tensors)
         self.called = (len(args), tuple(kwargs)) if parser is None else None
         self._seen_by = None if self.called is None else _seen_by(model)
         self._check_seen(args, kwargs, bound)
@@ -147,7 +149,6 @@ class Arguments:
         """What the program depends on, without the module and the first call's tensors."""
         constants = [leaf.as_it_was() for leaf in self.leaves if not leaf.is_tensor]
         return {"structure": self._structure.to_data(constants),
-                "positional": None if self._plain is None else len(self._plain),
                 "called": None if self._seen_by is None else (self.called[0],
                                                               list(self.called[1])),
                 "tensors": [(leaf.shape, leaf.dtype) for leaf in self.tensor_leaves()]}
@@ -172,11 +173,7 @@ class Arguments:
                              f"{len(new._structure.paths)} tensors of arguments.structure")
         new.leaves = _leaves(new._structure,
                              [(shape, dtype, dtype) for shape, dtype in data["tensors"]])
-        count = data["positional"]
-        if count is not None and not (0 <= count <= len(new.leaves) and all(
-                leaf.is_tensor == (i < count) for i, leaf in enumerate(new.leaves))):
-            raise ValueError(f"arguments.positional is {count}, there are {len(new.leaves)} leaves")
-        new._set_plain(None if count is None else new.leaves[:count])
+        new._plain = None
         return new
 
     def text(self) -> str:
@@ -204,13 +201,20 @@ class Arguments:
         tensors: list[torch.Tensor] = []
         for leaf, value in zip(self.leaves, values):
             self._match_leaf(leaf, value, tensors)
+        if plain is None:
+            self._note_plain(args, kwargs, tensors)
         return tensors
 
-    def _set_plain(self, leaves: list[Leaf] | None) -> None:
-        """Notes the leaves of arguments that are passed by position, one after the other."""
-        self._plain = leaves
-        # For the common case of :meth:`Leaf.fits`, seen in one step.
-        self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves or ()]
+    def _note_plain(self, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> None:
+        """Notes a call that passes all its tensors, and nothing else, by position.
+
+        Later calls like it need not be bound to the signature. The common case of :meth:`Leaf.fits`
+        is seen in one step.
+        """
+        if not kwargs and len(args) == len(tensors) and all(map(operator.is_, args, tensors)):
+            leaves = self.tensor_leaves()
+            self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves]
+            self._plain = leaves
 
     def _check_seen(self, args: tuple, kwargs: dict, bound: dict) -> None:
         if self._seen_by is None or self._signature is None:
@@ -229,15 +233,6 @@ class Arguments:
                            f"as in the first call, but got {len(args)} by position and "
                            f"{sorted(kwargs)} by name: {self._seen_by}, which sees the difference. "
                            f"Pass them in the same way.")
-
-    def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
-        """The leaves of a call with tensors by position and defaults for the rest; else None.
-
-        Calls like that need not be bound to the signature.
-        """
-        leaves, defaults = self.leaves[:len(args)], self.leaves[len(args):]
-        is_plain = not kwargs and len(leaves) == len(args) and all(map(Leaf.fits, leaves, args))
-        return leaves if is_plain and not any(leaf.is_tensor for leaf in defaults) else None
 
     # -- binding to the signature --------------------------------------------------------------
 
@@ -336,8 +331,7 @@ class Arguments:
                         f"for the shapes and types of its first call{first}.")
 
 
-_FORM = {"structure": tuple, "positional": int | None, "called": tuple | None,
-         "tensors": [(torch.Size, torch.dtype)]}
+_FORM = {"structure": tuple, "called": tuple | None, "tensors": [(torch.Size, torch.dtype)]}
 _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameters
 
 
@@ -358,11 +352,9 @@ def _keys_error(expected: list, got: list, path: str) -> Error:
     missing = [str(key) for key in expected if key not in got]
     extra = [str(key) for key in got if key not in expected]
     where = f" (in {path})" if path else ""
-    if missing:
-        return mismatch(f"Missing arguments: {', '.join(missing)}.{where} The model was compiled "
-                        f"with them.")
-    return mismatch(f"Unexpected arguments: {', '.join(extra)}.{where} The model was compiled "
-                    f"without them.")
+    what, names, how = ("Missing", missing, "with") if missing else ("Unexpected", extra, "without")
+    return mismatch(f"{what} arguments: {', '.join(names)}.{where} The model was compiled {how} "
+                    f"them.")
 
 
 def _signature(model) -> inspect.Signature | None:

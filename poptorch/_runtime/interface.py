@@ -172,9 +172,8 @@ class Interface:
                              f"{self.spec.device_iterations}")
         leaves = self.arguments.tensor_leaves()
         streams = {stream.name: stream for stream in executable.streams()}
-        given = {}
-        for leaf, stream in self.program.inputs.items():
-            given[stream] = (list(leaves[leaf].shape), leaves[leaf].dtype)
+        given = {stream: (leaves[leaf].shape, leaves[leaf].dtype)
+                 for leaf, stream in self.program.inputs.items()}
         own = self.program.optimizer.streams() if self.program.optimizer else {}
         given |= {stream: (sizes, torch.float64) for stream, sizes in own.items()}
         given.update(call.result_types())

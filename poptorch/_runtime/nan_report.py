@@ -76,12 +76,8 @@ def replay(compiled: CompiledModel, second: CompiledModel, tensors: list[torch.T
             device_memory.write_replicas(second.executable, state, device_memory.read_replicas(
                 compiled.executable, state))
         elif state.path in second.program.states:
-            _write(second.executable, state, second.program.states[state.path])
+            tensor = second.program.states[state.path]  # the compiled one does not read it
+            value = host_tensor(tensor, state.path).to(torch_dtype(state.dtype))
+            if value.numel() == math.prod(state.sizes):
+                second.executable.write_state(state.path, value.data_ptr(), value.nbytes)
     second.call.run_for_nothing(tensors)
-
-
-def _write(target, state, tensor: torch.Tensor) -> None:
-    """A state that only the second program has, from the module."""
-    value = host_tensor(tensor, state.path).to(torch_dtype(state.dtype))
-    if value.numel() == math.prod(state.sizes):
-        target.write_state(state.path, value.data_ptr(), value.nbytes)
