@@ -15,9 +15,8 @@ WITHOUT_EFFECT = {_CACHE: "cache"}
 
 def check() -> None:
     """Checks the variables; says once of the one that has no effect yet that it is so."""
-    for variable in MODELS:
+    for variable in (*MODELS, WAIT):
         switch(variable)
-    switch(WAIT)
     folder = os.environ.get(_CACHE)
     if folder:
         if os.path.exists(folder) and not os.path.isdir(folder):

@@ -35,12 +35,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the co
 def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
     """Writes a file, or raises an Error and leaves nothing behind; returns its path.
 
-    Args:
-        filename: its path; or an existing folder, in which it gets a name made of ``name`` and a
-            hash of the contents.
-        name: of the model.
-        members: contents by name.
-        facts: further entries of the manifest.
+    In a folder that exists the file gets a name made of ``name``, that of the model, and a hash of
+    the contents. ``facts`` are further entries of the manifest.
     """
     hashes = {member: hashlib.sha256(data).hexdigest() for member, data in sorted(members.items())}
     manifest = {"format": FORMAT, "format_version": FORMAT_VERSION,
@@ -50,7 +46,8 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
     path = path_of(filename, "save")
     try:
         if os.path.isdir(path):
-            path = path / _name_in_folder(name, text)
+            safe = re.sub(r"[^\w.<>-]", "_", name).encode()[:_NAME_BYTES].decode(errors="ignore")
+            path = path / f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
         place.replace(path, lambda file: _write(file, {MANIFEST: text, **members}))
     except (OSError, ValueError) as error:
         raise Error(f"[save] cannot write {path}: {error}. Check that the folder exists, may be "
@@ -65,11 +62,6 @@ def path_of(filename, where: str) -> Path:
         raise Error(f"[{where}] the file's name is {filename!r:.80}, expected a path: a string "
                     f"that is not empty, or a pathlib.Path. Give one.")
     return Path(os.fsdecode(filename))
-
-
-def _name_in_folder(name: str, text: bytes) -> str:
-    safe = re.sub(r"[^\w.<>-]", "_", name).encode()[:_NAME_BYTES].decode(errors="ignore")
-    return f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
 
 
 def _write(file, members: dict[str, bytes]) -> None:

@@ -60,10 +60,17 @@ class Decoder:
         self._shared[number] = made
         if "state" in value:
             _set_state(made, self._value(value["state"]))
-        if "parametrized" in value:
-            _parametrize(made, value["parametrized"])
+        for kind in ("parametrized", "block"):
+            if kind in value and not isinstance(made, torch.nn.Module):
+                raise ValueError(f"a {type(made).__name__} with {kind!r}")
+        if "parametrized" in value:  # as register_parametrization does to a module's class
+            parametrize._inject_new_class(made)
+            for name in value["parametrized"]:
+                parametrize._inject_property(made, name)
         if "block" in value:
-            _annotate(made, *self._items(value["block"]))
+            user_id, ipu_id = self._items(value["block"])
+            blocks.check_ids("load", user_id, ipu_id)
+            block_class.annotate(made, user_id, ipu_id)
         for item in self._items(value.get("items", [])):
             made.append(item)
         for key, item in self._pairs(value.get("pairs", [])):
@@ -142,19 +149,3 @@ def _set_state(made, state) -> None:
     made.__dict__.update(plain or {})
     for name, value in (slots or {}).items():
         object.__setattr__(made, name, value)
-
-
-def _parametrize(made: torch.nn.Module, names: list[str]) -> None:
-    """Does what register_parametrization does to the class of a module that has all else."""
-    if not isinstance(made, torch.nn.Module):
-        raise ValueError(f"a {type(made).__name__} with computed parameters")
-    parametrize._inject_new_class(made)
-    for name in names:
-        parametrize._inject_property(made, name)
-
-
-def _annotate(made: torch.nn.Module, user_id: str | int | None, ipu_id: int | None) -> None:
-    if not isinstance(made, torch.nn.Module):
-        raise ValueError(f"a {type(made).__name__} in a block")
-    blocks.check_ids("load", user_id, ipu_id)
-    block_class.annotate(made, user_id, ipu_id)

@@ -104,10 +104,6 @@ class Arguments:
         leaves: every tensor and constant, in order of the structure.
         called: how many arguments the first call passed by position, and the names of the others;
             None where it is not ``forward`` that says what they are.
-
-    Raises:
-        poptorch.Error: A mandatory parameter is missing, a tensor is on another device, or a
-            first dimension cannot be cut into micro-batches.
     """
 
     def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, spec: StepSpec,

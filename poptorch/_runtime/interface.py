@@ -157,13 +157,11 @@ class Interface:
             if host is None:
                 continue
             shape = tuple(host.shape[state.path in self.program.weight_groups:])
-            if shape != state.sizes:
-                raise Error(f"[loadExecutable] {state.path} is {shape} in the module "
-                            f"and {state.sizes} in the file. Wrap a module of the same settings.")
-            dtype = torch_dtype(state.dtype)
-            if narrowed(host.dtype) is not dtype:
-                raise Error(f"[loadExecutable] {state.path} is {host.dtype} in the module and "
-                            f"{dtype} in the file. Wrap a module of the same settings.")
+            for own, compiled in ((shape, state.sizes),
+                                  (narrowed(host.dtype), torch_dtype(state.dtype))):
+                if own != compiled:
+                    raise Error(f"[loadExecutable] {state.path} is {own} in the module and "
+                                f"{compiled} in the file. Wrap a module of the same settings.")
 
     def check_streams(self, executable, call) -> None:
         """Raises a ValueError unless the program's streams have the sizes of the host's tensors."""
@@ -176,7 +174,7 @@ class Interface:
                  for leaf, stream in self.program.inputs.items()}
         own = self.program.optimizer.streams() if self.program.optimizer else {}
         given |= {stream: (sizes, torch.float64) for stream, sizes in own.items()}
-        given.update(call.result_types())
+        given |= call.result_types()
         for name, stream in streams.items():
             if self.spec.synthetic_data and not stream.is_input:
                 continue  # nothing is written to the host

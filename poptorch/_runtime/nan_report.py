@@ -10,8 +10,7 @@ from poptorch._runtime import device_memory
 from poptorch._runtime.compiled import CompiledModel
 from poptorch.options import Options
 
-_OF_PHASE = {"": "", "forward": "", "backward": " in the backward pass",
-             "update": " in the weight update"}
+_OF_PHASE = {"backward": " in the backward pass", "update": " in the weight update"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,8 @@ class NanReport:
         element = f": {self.element}" if self.element else ""
         step = f", {self.step}" if self.step else ""
         place = f"\n  at {self.location}" if self.location else ""
-        return f"[{self.what}] {self.condition}{_OF_PHASE[self.phase]}{element}{step}{place}"
+        phase = _OF_PHASE.get(self.phase, "")
+        return f"[{self.what}] {self.condition}{phase}{element}{step}{place}"
 
 
 def recording(options: Options) -> Options:

@@ -53,10 +53,9 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
 
 def compile_options(options: Options) -> dict:
     """The options of ``_C.compile``. Rows name those that take their value."""
-    is_orthogonal = options.input_group_type is CommGroupType.Orthogonal
     return {"threads": torch.get_num_threads(), "max_ipus": MOST_IPUS,
             "power_of_two_ipus": not options.auto_round_num_ipus,
-            "orthogonal_input_groups": is_orthogonal,
+            "orthogonal_input_groups": options.input_group_type is CommGroupType.Orthogonal,
             **{row.compiler: group._values[row.name]
                for group, row in options._rows() if row.compiler}}
 
