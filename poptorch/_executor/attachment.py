@@ -174,5 +174,9 @@ class Attachment:
             Traceback (most recent call last):
             poptorch.errors.Error: [cycleCount] is not implemented: it requires ...
         """
-        raise Error(f"[cycleCount] is not implemented: it requires {LATER['cycles']}, which this "
-                    f"version of poptorch does not support. Remove the call.")
+        raise _not_implemented("cycleCount", "cycles")
+
+
+def _not_implemented(name: str, work: str) -> Error:
+    return Error(f"[{name}] is not implemented: it requires {LATER[work]}, which this version of "
+                 f"poptorch does not support. Remove the call.")
