@@ -33,31 +33,34 @@ def check_parameters(options: Options, grouped: dict[str, ReplicaGroups], captur
                   if spec.kind == "param"}
     updates = [spec for spec in captured.outputs if spec.kind == "buffer_update"
                and spec.name in parameters and parameters[spec.name].size > 1]
-    differing = {groups: _differing(options, parameters, groups, captured)
-                 for groups in {parameters[spec.name] for spec in updates}}
-    for spec in updates:
-        groups = parameters[spec.name]
-        if spec.node in differing[groups]:
-            raise _differs(spec, groups, options.Precision.stochastic_rounding)
+    reasons = {"that differ": False}
+    if options.Precision.stochastic_rounding:
+        reasons["that are rounded by chance (enableStochasticRounding), and so differ"] = True
+    for what, is_stochastic in reasons.items():
+        differing = {groups: _differing(options, parameters, groups, captured,
+                                        is_stochastic=is_stochastic)
+                     for groups in {parameters[spec.name] for spec in updates}}
+        for spec in updates:
+            groups = parameters[spec.name]
+            if spec.node in differing[groups]:
+                raise _differs(spec, groups, what)
 
 
-def _differs(spec, groups: ReplicaGroups, is_stochastic: bool) -> Error:
+def _differs(spec, groups: ReplicaGroups, what: str) -> Error:
     where, of = "replicationFactor", ""
     if groups.count > 1:
         where, of = "replicaGrouping", " of a group"
-    rounded = " (enableStochasticRounding rounds by chance)" if is_stochastic else ""
     return error_at(
-        f"[{where}] forward changes the parameter {spec.name} in place by values that differ from "
-        f"replica to replica{rounded}: {groups.size} replicas{of} would have different weights. "
-        f"Register it as a buffer and call options.broadcastBuffers(False), so that each replica "
-        f"has its own, or change it outside of forward.", spec.node.meta.get("place"),
+        f"[{where}] forward changes the parameter {spec.name} in place by values {what} from "
+        f"replica to replica: {groups.size} replicas{of} would have different weights. Register it "
+        f"as a buffer and call options.broadcastBuffers(False), so that each replica has its own, "
+        f"or change it outside of forward.", spec.node.meta.get("place"),
         spec.node.meta.get("module", ""))
 
 
 def _differing(options: Options, parameters: dict[str, ReplicaGroups], groups: ReplicaGroups,
-               captured) -> set:
+               captured, *, is_stochastic: bool) -> set:
     """The nodes of which replicas of one group may have different values."""
-    is_stochastic = options.Precision.stochastic_rounding
     read_by = ReplicaGroups(options.replication_factor, options.input_group_size,
                             options.input_group_type is CommGroupType.Orthogonal)
     is_same_input = groups.are_within(read_by)
