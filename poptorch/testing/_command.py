@@ -15,22 +15,7 @@ from poptorch.testing._comparison import Comparison
 
 def compare_file(target: str, shapes: list[str], training: bool, steps: int,
                  config: str | None) -> Comparison:
-    """Compares a model of a file with PyTorch.
-
-    Args:
-        target: ``file.py:Name``: a class or function that makes the model without arguments, or
-            the model.
-        shapes: of arguments, such as ``8,3,32,32``, which are drawn from N(0, 1), or
-            ``8,20:int100``, whole numbers below 100; none: what the file has as ``inputs``, a
-            function or the arguments.
-        training: whether to train.
-        steps: how many.
-        config: a file of options, see ``Options.loadFromFile``.
-
-    Raises:
-        poptorch.Error: The file has no such model or no arguments, what it has makes none, or a
-            shape is no such text.
-    """
+    """Compares a model of a file with PyTorch; the arguments are those of the command."""
     path, _, name = target.rpartition(":")
     if not path or not name:
         raise Error(f"[compare] expected file.py:Model, got {target!r}. Name the file and what "
