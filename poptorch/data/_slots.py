@@ -21,14 +21,8 @@ ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True)
 class Packed:
-    """An item taken apart.
-
-    Attributes:
-        tensors: those that go into shared memory.
-        layout: for each of them dtype, shape, strides and offset in bytes.
-        rest: all else of the item, pickled.
-        nbytes: memory that the tensors take.
-    """
+    """An item taken apart: the tensors for shared memory; dtype, shape, strides and offset in
+    bytes of each; and all else, pickled."""
 
     tensors: list
     layout: tuple
@@ -85,12 +79,7 @@ def unpack(rest: bytes, tensors: list):
 
 
 class Slot:
-    """The memory of one entry of the ring.
-
-    Args:
-        fd: of the shared memory; the slot keeps a duplicate.
-        nbytes: size of the memory.
-    """
+    """The memory of one entry of the ring; it keeps a duplicate of the file descriptor."""
 
     def __init__(self, fd: int, nbytes: int):
         self.nbytes = nbytes
