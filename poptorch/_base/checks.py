@@ -11,21 +11,14 @@ import torch
 
 
 def at_least(minimum: int, value, option: str) -> int:
-    """Returns ``value`` when it is an int of at least ``minimum``; raises otherwise.
-
-    Raises:
-        TypeError: ``value`` is not an int.
-        ValueError: ``value`` is smaller than ``minimum``.
-    """
+    """Returns ``value`` when it is an int of at least ``minimum``; raises a TypeError or ValueError
+    otherwise."""
     return Int(minimum)(value, option)
 
 
 def one_of(kind, value, option: str):
-    """Returns ``value`` when it is a member of the enum ``kind``; raises otherwise.
-
-    Raises:
-        TypeError: ``value`` is not a member; the message lists the members.
-    """
+    """Returns ``value`` when it is a member of the enum ``kind``; else a TypeError lists the
+    members."""
     return Member(kind)(value, option)
 
 

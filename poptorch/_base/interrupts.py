@@ -22,11 +22,7 @@ _SIGNALS = tuple(sorted(signal.valid_signals()))
 
 
 class _Deferral:
-    """The handler of all signals meanwhile.
-
-    Args:
-        handlers: those before it, by signal.
-    """
+    """The handler of all signals meanwhile; ``handlers`` are those before it, by signal."""
 
     def __init__(self, handlers: dict[int, Callable]):
         self._handlers = handlers
