@@ -25,17 +25,8 @@ def applies(name: str, operands: list) -> bool:
 
 
 def emit(e, name: str, operands: list, attrs: dict) -> list:
-    """Appends what has the results of a product.
-
-    Args:
-        e: an ``Emitter``.
-        name: one of ``PRODUCTS``.
-        operands: of that op.
-        attrs: of that op.
-
-    Raises:
-        poptorch.Error: The op's row refuses them.
-    """
+    """Appends what has the results of a product; ``name``, ``operands`` and ``attrs`` are those of
+    its op."""
     types = _C.infer(name, [value and (value.dtype, list(value.sizes)) for value in operands],
                      attrs)
     if name == "matmul":
@@ -73,19 +64,8 @@ def _added(e, start, a, b, attrs):
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Sizes of a convolution from ``wide`` images to ``narrow`` ones, which a transposed one
-    reverses.
-
-    Attributes:
-        groups: of channels.
-        wide: sizes of the images that a kernel is moved over.
-        narrow: sizes of the images with a pixel for each place of the kernel.
-        kernel: sizes.
-        stride: of each dimension, as the others.
-        padding: zeros around a wide image.
-        dilation: distance of the kernel's numbers.
-        transposed: whether the convolution goes from narrow to wide.
-    """
+    """Sizes of a convolution from ``wide`` images to ``narrow`` ones, with a pixel for each place
+    of the kernel; a transposed one goes from narrow to wide."""
 
     groups: int
     wide: list[int]

@@ -37,16 +37,8 @@ _FLOAT_ONLY = frozenset({
 
 
 class Nodes:
-    """Translates the nodes of a captured graph, in order.
-
-    Args:
-        emitter: writes the ops.
-        has_blocks: as the attribute.
-
-    Attributes:
-        has_blocks: whether the program has any.
-        values: what each translated FX node became: a value, or a list of values.
-    """
+    """Translates the nodes of a captured graph, in order. ``values`` has what each became: a value,
+    or a list of them."""
 
     def __init__(self, emitter: Emitter, has_blocks: bool = False):
         self.emitter = emitter
@@ -56,12 +48,8 @@ class Nodes:
         self._rules: dict = {}
 
     def translate(self, node: torch.fx.Node) -> None:
-        """Appends the ops of one ``call_function`` node.
-
-        Raises:
-            poptorch.Error: The op row refuses the operands; with the user's place, and in
-                PyTorch's words and class where it refuses them too.
-        """
+        """Appends the ops of one ``call_function`` node. If its row refuses the operands, the error
+        has the user's place, and PyTorch's words and class where it refuses them too."""
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return

@@ -56,11 +56,7 @@ def _add_generator(e, node, schema, writer, attrs) -> None:
 
 
 class _Arguments:
-    """Writes arguments as attributes and collects the operands they refer to.
-
-    Attributes:
-        operands: the values.
-    """
+    """Writes arguments as attributes and collects the operands they refer to."""
 
     def __init__(self):
         self.operands: list = []

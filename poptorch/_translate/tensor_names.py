@@ -26,15 +26,8 @@ _STATES = ("param", "buffer")
 
 
 class TensorNames:
-    """All names of one captured model.
-
-    Args:
-        captured: what capture recorded.
-
-    Attributes:
-        nodes: the node of each tensor of forward and backward, by name.
-        gradients: names of the parameters that have a gradient.
-    """
+    """All names of one captured model: ``nodes`` of forward and backward by name, and
+    ``gradients``, the parameters that have one."""
 
     def __init__(self, captured):
         self.nodes: dict[str, torch.fx.Node] = {}
