@@ -171,15 +171,15 @@ class Emitter:
         """A tensor of one value, which the (narrowed) dtype must hold."""
         value = host_tensor(torch.tensor(value, dtype=dtype), "fill_value").item()
         return self.op("full", size=list(sizes), dtype=_C.DType(ir_dtype(dtype)),
-                       fill_value=_as_attr(value, ir_dtype(dtype)))
+                       fill_value=value)
 
     def synthetic(self, name: str, val: torch.Tensor):
         """Made-up values of an input: N(0, 1), or 0 where it is not of floating point."""
         dtype = ir_dtype(val.dtype)
         attrs = {"size": list(val.shape), "dtype": _C.DType(dtype)}
         if not val.is_floating_point():
-            return self.plain("full", [], {**attrs, "fill_value": _as_attr(0, dtype)},
-                              names=[name])[0]
+            zero = torch.zeros((), dtype=val.dtype).item()
+            return self.plain("full", [], {**attrs, "fill_value": zero}, names=[name])[0]
         return self.plain("random_normal", [self.rng()], {**attrs, "salt": self._own_salt()},
                           names=[name])[0]
 
@@ -220,11 +220,3 @@ class Emitter:
     def dtype_of(self, value) -> torch.dtype:
         """The torch dtype of a value."""
         return torch_dtype(value.dtype)
-
-
-def _as_attr(value, dtype: str):
-    if dtype == "bool":
-        return bool(value)
-    if dtype in ("f16", "bf16", "f32", "f64"):
-        return float(value)
-    return int(value)

@@ -9,6 +9,8 @@ pixels of each in order. Where a kernel reaches beyond an image, or between the 
 is spread by a stride, zeros are multiplied.
 """
 
+import itertools
+import math
 from dataclasses import dataclass
 
 import torch
@@ -92,10 +94,7 @@ class _Geometry:
     @property
     def positions(self) -> list[tuple[int, ...]]:
         """Those in the kernel, in the order of memory."""
-        found: list[tuple[int, ...]] = [()]
-        for size in self.kernel:
-            found = [(*position, index) for position in found for index in range(size)]
-        return found
+        return list(itertools.product(*map(range, self.kernel)))
 
 
 def _convolution(e, x, weight, bias, g: _Geometry):
@@ -187,9 +186,7 @@ def _padded(e, x, pads: list[int]):
 def _side_by_side(e, parts: list, g: _Geometry):
     joined = parts[0] if len(parts) == 1 else e.op("cat", *parts, dim=1)
     images, channels = parts[0].sizes[0], parts[0].sizes[1] // g.groups
-    pixels = 1
-    for size in list(parts[0].sizes)[2:]:
-        pixels *= size
+    pixels = math.prod(list(parts[0].sizes)[2:])
     joined = e.reshape(joined, [images, len(parts), g.groups, channels, pixels])
     joined = e.op("permute", joined, dims=[2, 0, 4, 1, 3])
     return e.reshape(joined, [g.groups, images * pixels, len(parts) * channels])
@@ -198,9 +195,7 @@ def _side_by_side(e, parts: list, g: _Geometry):
 def _pixels(e, narrow, g: _Geometry):
     """[groups, pixels of all images, channels of a group]."""
     images, channels = narrow.sizes[0], narrow.sizes[1] // g.groups
-    pixels = 1
-    for size in g.narrow:
-        pixels *= size
+    pixels = math.prod(g.narrow)
     narrow = e.reshape(narrow, [images, g.groups, channels, pixels])
     narrow = e.op("permute", narrow, dims=[1, 0, 3, 2])
     return e.reshape(narrow, [g.groups, images * pixels, channels])

@@ -5,6 +5,7 @@ import itertools
 import torch
 
 from poptorch import _C
+from poptorch._base.torch_private.basic import pytree
 from poptorch._base.types import ir_dtype
 from poptorch._capture.decompose.functional_ops import ORIGINALS
 from poptorch.errors import Error
@@ -21,11 +22,11 @@ def emit(e, node, *args, **kwargs):
              **writer.notes()}
     if "salt" in node.meta:
         _add_generator(e, node, schema, writer, attrs)
-    vals = _flat(node.meta["val"])
+    vals, structure = pytree.tree_flatten(node.meta["val"])
     types = [(ir_dtype(v.dtype), list(v.shape)) if isinstance(v, torch.Tensor) else ("f32", [0])
              for v in vals]
     results = e.ops("aten", writer.operands, attrs, types)
-    return _structured(node.meta["val"], iter(results))
+    return pytree.tree_unflatten(results, structure)
 
 
 def _full_name(schema) -> str:
@@ -99,13 +100,3 @@ class _Arguments:
         self.operands.append(value)
         self._given.append(given)
         return len(self.operands) - 1
-
-
-def _flat(val) -> list:
-    return [v for part in val for v in _flat(part)] if isinstance(val, (list, tuple)) else [val]
-
-
-def _structured(val, results):
-    if isinstance(val, (list, tuple)):
-        return [_structured(part, results) for part in val]
-    return next(results)

@@ -148,7 +148,8 @@ class Operations:
             return None
         index = worst_element(ours, exact)
         name = self._name_of.get(node, title(node))
-        return Difference(name, step, operation_name(node), (node.meta.get("module") or "").rstrip("/"),
+        module = (node.meta.get("module") or "").rstrip("/")
+        return Difference(name, step, operation_name(node), module,
                           place_text(node.meta.get("place")), error, limit, index,
                           float(ours[index]), float(exact[index]),
                           self._cause(node, ours, error))

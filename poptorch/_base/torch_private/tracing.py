@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 from functools import partial
+from unittest import mock
 
 import torch
 from torch._decomp import decomposition_table
@@ -136,12 +137,11 @@ def distributions_validate() -> bool:
 @contextlib.contextmanager
 def causal_masks_unread():
     """Transformers take a mask for causal where that is said, and do not read its values."""
-    found = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
-    try:
+    def is_said(mask, is_causal=None, size=None):
+        return is_causal is True
+
+    with mock.patch.object(transformer, "_detect_is_causal_mask", is_said):
         yield
-    finally:
-        transformer._detect_is_causal_mask = found
 
 
 @contextlib.contextmanager
@@ -167,11 +167,8 @@ def padding_as_nested():
         out = torch.where(ignored.unsqueeze(2), out.new_zeros(()), out)
         return out if norm is None else norm(out)
 
-    transformer.TransformerEncoder.forward = padded
-    try:
+    with mock.patch.object(transformer.TransformerEncoder, "forward", padded):
         yield
-    finally:
-        transformer.TransformerEncoder.forward = forward
 
 
 def _is_inferred(layer, src) -> bool:
@@ -299,14 +296,11 @@ def without_compiling(is_here):
         # Asked by compiled modules only, which warn of hooks of all modules: capture has some.
         (torch.nn.modules.module, "_has_any_global_hook", lambda: False),
     ]
-    before = [getattr(owner, name) for owner, name, _ in instead]
-    for (owner, name, here), elsewhere in zip(instead, before):
-        setattr(owner, name, _either(is_here, here, elsewhere))
-    try:
+    with contextlib.ExitStack() as stack:
+        for owner, name, here in instead:
+            either = _either(is_here, here, getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, either))
         yield
-    finally:
-        for (owner, name, _), elsewhere in zip(instead, before):
-            setattr(owner, name, elsewhere)
 
 
 def _either(is_here, here, elsewhere):
@@ -330,11 +324,9 @@ def without_reentrant_checkpoints(is_here):
             return _joined(checkpointing.checkpoint(function, *args, use_reentrant=False,
                                                     preserve_rng_state=preserve_rng_state))
 
-    reentrant, checkpointing.CheckpointFunction = checkpointing.CheckpointFunction, Recomputed
-    try:
+    reentrant = checkpointing.CheckpointFunction
+    with mock.patch.object(checkpointing, "CheckpointFunction", Recomputed):
         yield
-    finally:
-        checkpointing.CheckpointFunction = reentrant
 
 
 @contextlib.contextmanager

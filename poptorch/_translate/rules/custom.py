@@ -2,12 +2,10 @@
 
 import json
 
-from poptorch._translate.rules.registry import Rules
-
-RULES = Rules()
+from poptorch._translate.rules.registry import register
 
 
-@RULES("poptorch::custom_op")
+@register("poptorch::custom_op")
 def _custom_op(e, node, inputs, domain, name, version, settings):
     attrs = {"domain": domain, "op": name, "version": version, "settings": json.loads(settings)}
     return e.ops("custom", list(inputs), attrs)

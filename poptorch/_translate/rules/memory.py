@@ -7,10 +7,8 @@ import torch
 from poptorch import _C
 from poptorch._base.layout import positions
 from poptorch._base.types import ir_dtype, narrowed
-from poptorch._translate.rules.registry import Rules
+from poptorch._translate.rules.registry import register
 from poptorch.errors import error_at
-
-RULES = Rules()
 
 
 def _in_rows(size, stride) -> tuple[list[int], int] | None:
@@ -31,7 +29,7 @@ def _index(e, size, stride, offset):
     return e.constant(places, torch.int64)
 
 
-@RULES("poptorch::elements")
+@register("poptorch::elements")
 def _elements(e, node, x, size, stride, offset):
     if 0 in size:
         return e.full(size, 0, e.dtype_of(x))
@@ -50,7 +48,7 @@ def _elements(e, node, x, size, stride, offset):
     return e.expand(taken, size)
 
 
-@RULES("poptorch::elements_scatter")
+@register("poptorch::elements_scatter")
 def _elements_scatter(e, node, x, src, size, stride, offset):
     if 0 in size:
         return x
@@ -70,7 +68,7 @@ def _elements_scatter(e, node, x, src, size, stride, offset):
     return e.op("slice_scatter", x, src, dim=0, start=offset, end=end, step=step)
 
 
-@RULES("aten::view.dtype")
+@register("aten::view.dtype")
 def _view_dtype(e, node, x, dtype):
     source = node.args[0].meta["val"].dtype
     if dtype is torch.bool and source is not torch.bool:

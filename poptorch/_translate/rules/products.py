@@ -2,14 +2,12 @@
 
 import torch
 
-from poptorch._translate.rules.registry import Rules
-
-RULES = Rules()
+from poptorch._translate.rules.registry import register
 
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-@RULES("poptorch::serialized_matmul")
+@register("poptorch::serialized_matmul")
 def _serialized_matmul(e, node, lhs, rhs, cut, factor, keep_precision):
     rank, dtype = len(lhs.sizes), e.dtype_of(lhs)
     notes = {"serialization": [cut, factor]}
