@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from poptorch._base.checks import check_ipu
+from poptorch._base.checks import at_least
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Stage:
             >>> poptorch.Stage("head").ipu(3)
             Stage('head').ipu(3)
         """
-        self._ipu = check_ipu("Stage.ipu", "ipu", ipu)
+        self._ipu = at_least(0, ipu, "Stage.ipu ipu")
         return self
 
     def _plain(self) -> dict:
@@ -182,7 +182,7 @@ class Phase:
             Phase(Stage('A').ipu(0), Stage('B').ipu(2))
         """
         for ipu in ipus:
-            check_ipu("Phase.ipus", "ipu", ipu)
+            at_least(0, ipu, "Phase.ipus ipu")
         if len(ipus) != len(self._stages):
             raise ValueError(f"[Phase.ipus] got {len(ipus)} IPUs for {len(self._stages)} stages. "
                              f"Give one IPU for each stage.")

@@ -92,15 +92,21 @@ class Int(Check):
 COUNT = Int(1, 2**31 - 1)
 
 
-class Positive(Check):
-    """A finite number above 0; a bool is none."""
+@dataclass(frozen=True)
+class Number(Check):
+    """A finite number above 0, or of at least 0; a bool is none."""
 
-    text = "a finite number above 0"
+    has_zero: bool = False
+
+    @property
+    def text(self) -> str:
+        """``a finite number above 0``, ``a finite number of at least 0``."""
+        return f"a finite number {'of at least' if self.has_zero else 'above'} 0"
 
     def __call__(self, value, option: str) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong_type(value, option)
-        if not 0 < value < math.inf:
+        if not 0 <= value < math.inf or (value == 0 and not self.has_zero):
             raise self.out_of_range(value, option)
         return float(value)
 
@@ -295,19 +301,3 @@ class Proportions(Check):
     def load(self, value):
         """The dict with ints as keys again: JSON makes strings of them."""
         return {int(key): share for key, share in value.items()}
-
-
-def check_ipu(where: str, argument: str, ipu: int) -> int:
-    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
-
-    Raises:
-        TypeError: It is not an int.
-        ValueError: It is negative.
-    """
-    if isinstance(ipu, bool) or not isinstance(ipu, int):
-        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
-                        f"{type(ipu).__name__} {ipu!r}.")
-    if ipu < 0:
-        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
-                         f"a device are numbered from 0.")
-    return ipu

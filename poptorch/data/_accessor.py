@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
-from poptorch._base.checks import Bool, at_least, one_of
+from poptorch._base.checks import Bool, Number, at_least, one_of
 from poptorch.data import _worker
 from poptorch.data._changes import Changes
 from poptorch.data._launch import launch
@@ -78,8 +78,9 @@ class AsynchronousDataAccessor:
         one_of(SharingStrategy, sharing_strategy, f"{where} sharing_strategy")
         if rebatched_size is not None:
             at_least(1, rebatched_size, f"{where} rebatched_size")
+        rest_ms = Number(has_zero=True)(miss_sleep_time_in_ms, f"{where} miss_sleep_time_in_ms")
         self._settings = _worker.Settings(
-            slots=buffer_size + 1, rest_s=_milliseconds(miss_sleep_time_in_ms) / 1000,
+            slots=buffer_size + 1, rest_s=rest_ms / 1000,
             load_indefinitely=load_indefinitely, early_preload=early_preload,
             random_state=RandomState())
         self._settings.random_state.leave()
@@ -105,7 +106,7 @@ class AsynchronousDataAccessor:
     def __len__(self) -> int:
         return len(self._source)
 
-    def __iter__(self) -> "_Epoch":
+    def __iter__(self) -> Iterator[Any]:
         if not self._is_untouched:
             self._epoch += 1
         self._check_is_open()
@@ -171,16 +172,6 @@ class AsynchronousDataAccessor:
         if not self._link.is_open:
             raise Error("[AsynchronousDataAccessor] its process was ended by terminate() or by an "
                         "error. Make a new loader.")
-
-
-def _milliseconds(value) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"[AsynchronousDataAccessor miss_sleep_time_in_ms] expected a number of "
-                        f"milliseconds, got {type(value).__name__} {value!r}.")
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"[AsynchronousDataAccessor miss_sleep_time_in_ms] expected a number of "
-                         f"milliseconds of at least 0, got {value}.")
-    return float(value)
 
 
 def _source_of(dataset, rebatched_size: int | None) -> Source:
