@@ -121,10 +121,8 @@ def _gradients(e, gradient, x, weight, g: _Geometry, wanted) -> list:
     if wanted[1]:
         rows = e.op("permute", _pixels(e, narrow, g), dims=[0, 2, 1])
         product = _product(e, rows, columns)  # [groups, narrow channels, positions * wide ones]
-        places, channels = len(g.positions), wide.sizes[1] // g.groups
-        product = e.reshape(product, [narrow.sizes[1], places, channels])
-        product = e.op("permute", product, dims=[0, 2, 1])
-        results[1] = e.reshape(product, weight.sizes)
+        sizes = [narrow.sizes[1], len(g.positions), wide.sizes[1] // g.groups]
+        results[1] = _rearranged(e, product, sizes, [0, 2, 1], weight.sizes)
     if wanted[2]:
         dims = [0, *range(2, len(x.sizes))]
         results[2] = e.op("sum", gradient, dim=dims, keepdim=False)
@@ -187,41 +185,41 @@ def _side_by_side(e, parts: list, g: _Geometry):
     joined = parts[0] if len(parts) == 1 else e.op("cat", *parts, dim=1)
     images, channels = parts[0].sizes[0], parts[0].sizes[1] // g.groups
     pixels = math.prod(list(parts[0].sizes)[2:])
-    joined = e.reshape(joined, [images, len(parts), g.groups, channels, pixels])
-    joined = e.op("permute", joined, dims=[2, 0, 4, 1, 3])
-    return e.reshape(joined, [g.groups, images * pixels, len(parts) * channels])
+    return _rearranged(e, joined, [images, len(parts), g.groups, channels, pixels],
+                       [2, 0, 4, 1, 3], [g.groups, images * pixels, len(parts) * channels])
 
 
 def _pixels(e, narrow, g: _Geometry):
     """[groups, pixels of all images, channels of a group]."""
     images, channels = narrow.sizes[0], narrow.sizes[1] // g.groups
     pixels = math.prod(g.narrow)
-    narrow = e.reshape(narrow, [images, g.groups, channels, pixels])
-    narrow = e.op("permute", narrow, dims=[1, 0, 3, 2])
-    return e.reshape(narrow, [g.groups, images * pixels, channels])
+    return _rearranged(e, narrow, [images, g.groups, channels, pixels], [1, 0, 3, 2],
+                       [g.groups, images * pixels, channels])
 
 
 def _by_input(e, weight, g: _Geometry):
     """Weights [narrow channels, wide ones of a group, ...] as [groups, positions * wide ones,
     narrow ones of a group]."""
     outputs, inputs, places = weight.sizes[0] // g.groups, weight.sizes[1], len(g.positions)
-    weight = e.reshape(weight, [g.groups, outputs, inputs, places])
-    weight = e.op("permute", weight, dims=[0, 3, 2, 1])
-    return e.reshape(weight, [g.groups, places * inputs, outputs])
+    return _rearranged(e, weight, [g.groups, outputs, inputs, places], [0, 3, 2, 1],
+                       [g.groups, places * inputs, outputs])
 
 
 def _by_output(e, weight, g: _Geometry):
     """The same as [groups, positions * narrow ones of a group, wide ones]."""
     outputs, inputs, places = weight.sizes[0] // g.groups, weight.sizes[1], len(g.positions)
-    weight = e.reshape(weight, [g.groups, outputs, inputs, places])
-    weight = e.op("permute", weight, dims=[0, 3, 1, 2])
-    return e.reshape(weight, [g.groups, places * outputs, inputs])
+    return _rearranged(e, weight, [g.groups, outputs, inputs, places], [0, 3, 1, 2],
+                       [g.groups, places * outputs, inputs])
 
 
 def _images(e, product, images: int, sizes: list[int]):
     """[groups, pixels of all images, channels of a group] as images."""
     groups, channels = product.sizes[0], product.sizes[2]
     pixels = product.sizes[1] // images
-    product = e.reshape(product, [groups, images, pixels, channels])
-    product = e.op("permute", product, dims=[1, 0, 3, 2])
-    return e.reshape(product, [images, groups * channels, *sizes])
+    return _rearranged(e, product, [groups, images, pixels, channels], [1, 0, 3, 2],
+                       [images, groups * channels, *sizes])
+
+
+def _rearranged(e, x, sizes: list[int], dims: list[int], result):
+    """``x`` of ``sizes``, its dimensions in another order, with the sizes of the result."""
+    return e.reshape(e.op("permute", e.reshape(x, sizes), dims=dims), result)

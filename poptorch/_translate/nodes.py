@@ -90,7 +90,7 @@ class Nodes:
     def rule_for(self, target):
         """What translates the nodes of an overload."""
         schema = target._schema
-        full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        full = target.name()
         base = schema.name.removeprefix("aten::")
         row = self._rows.get(full) or self._rows.get(schema.name)
         # A rule for `max` holds for all its overloads but those that a row of another name takes.
@@ -128,11 +128,8 @@ class _RowRule:
         if self.row["name"] in _FLOAT_ONLY and not _result_dtype(node).is_floating_point:
             return opaque.emit(e, node, *args, **kwargs)
         operands, attrs = [], {}
-        for position, argument in enumerate(self.schema.arguments):
-            if position < len(args):
-                value = args[position]
-            else:
-                value = kwargs.get(argument.name, argument.default_value)
+        values = opaque.by_schema(self.schema, args, kwargs)
+        for argument, value in zip(self.schema.arguments, values):
             self._place(e, node, argument, value, operands, attrs)
         if self.row["random"]:
             self._random(e, node, operands, attrs)

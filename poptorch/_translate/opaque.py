@@ -15,10 +15,11 @@ _DTYPES = {torch.int64: "i64", torch.float64: "f64"}
 
 def emit(e, node, *args, **kwargs):
     """Appends the opaque op of a node: its arguments by schema, tensors by operand number."""
-    schema = ORIGINALS.get(node.target, node.target)._schema
+    target = ORIGINALS.get(node.target, node.target)
+    schema = target._schema
     writer = _Arguments()
-    pairs = zip(_by_schema(schema, args, kwargs), _by_schema(schema, node.args, node.kwargs))
-    attrs = {"args": list(itertools.starmap(writer.write, pairs)), "overload": _full_name(schema),
+    pairs = zip(by_schema(schema, args, kwargs), by_schema(schema, node.args, node.kwargs))
+    attrs = {"args": list(itertools.starmap(writer.write, pairs)), "overload": target.name(),
              **writer.notes()}
     if "salt" in node.meta:
         _add_generator(e, node, schema, writer, attrs)
@@ -29,21 +30,10 @@ def emit(e, node, *args, **kwargs):
     return pytree.tree_unflatten(results, structure)
 
 
-def _full_name(schema) -> str:
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-
-
-def _by_schema(schema, args, kwargs) -> list:
+def by_schema(schema, args, kwargs) -> list:
     """All arguments in the order of the schema, with its defaults where none is given."""
-    values = []
-    for position, argument in enumerate(schema.arguments):
-        if position < len(args):
-            values.append(args[position])
-        elif argument.name in kwargs:
-            values.append(kwargs[argument.name])
-        else:
-            values.append(argument.default_value)
-    return values
+    return [*args, *(kwargs.get(argument.name, argument.default_value)
+                     for argument in schema.arguments[len(args):])]
 
 
 def _add_generator(e, node, schema, writer, attrs) -> None:

@@ -58,23 +58,17 @@ def _made(found, target: str) -> torch.nn.Module:
     if not callable(found):
         raise Error(f"[compare] {target} is an object of {type(found).__name__}. Name a "
                     f"torch.nn.Module, its class, or a function that makes one.")
-    needed = _needed(found)
-    if needed:
-        raise Error(f"[compare] {target} needs arguments to make the model: {', '.join(needed)}. "
-                    f"Name a function without any, such as `def make(): return "
-                    f"{target.rpartition(':')[2]}(...)`, or the model.")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise Error(f"[compare] {target} needs arguments to make the model ({error}). Name a "
+                    f"function without any, such as `def make(): return "
+                    f"{target.rpartition(':')[2]}(...)`, or the model.") from None
     model = found()
     if not isinstance(model, torch.nn.Module):
         raise Error(f"[compare] {target} gave an object of {type(model).__name__}. It must make a "
                     f"torch.nn.Module.")
     return model
-
-
-def _needed(function) -> list[str]:
-    """The parameters of a function that have no default."""
-    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return [parameter.name for parameter in inspect.signature(function).parameters.values()
-            if parameter.default is inspect.Parameter.empty and parameter.kind not in variadic]
 
 
 def _drawn(text: str) -> torch.Tensor:

@@ -77,8 +77,9 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
     """
     at_least(1, steps, "compare steps")
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"[compare] model must be a torch.nn.Module, got {_kind_of(model)}. Pass "
-                        f"an object of the module's class, which compare wraps itself.")
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"[compare] model must be a torch.nn.Module, got {kind}. Pass an object "
+                        f"of the module's class, which compare wraps itself.")
     if training is None:
         training = model.training
     if training and not any(tensor.requires_grad for tensor in model.parameters()):
@@ -87,10 +88,6 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
                     f"--training.")
     options = _single_step(options)
     return _Run(model, inputs, training, options, optimizer).compared(steps)
-
-
-def _kind_of(model) -> str:
-    return f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
 
 
 def _single_step(options: Options | None) -> Options:

@@ -15,17 +15,6 @@ from poptorch._capture.library.layers import ops
 aten = torch.ops.aten
 
 
-def keep(shape, p: float, salt: int, dtype=torch.float64) -> torch.Tensor:
-    """A dropout mask that follows from the salt: 0 or ``1 / (1 - p)``."""
-    generator = torch.Generator().manual_seed(salt)
-    drawn = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
-    return (drawn >= p).to(dtype) / (1.0 - p)
-
-
-def dropout(x, p, salt):
-    return x * keep(x.shape, p, salt, x.dtype)
-
-
 def batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
     new = [old if old is None else old.clone() for old in (running_mean, running_var)]
     found = torch.native_batch_norm(x, weight, bias, *new, True, momentum, eps)
@@ -48,10 +37,7 @@ def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool \
             else scores + mask
-    weights = scores.softmax(-1)
-    if dropout_p > 0:
-        weights = weights * keep(weights.shape, dropout_p, salt, weights.dtype)
-    return weights @ v, scores.logsumexp(-1)
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
 
 
 def attention_backward(grad, q, k, v, mask, logsumexp, *settings):
@@ -100,10 +86,6 @@ def checkpoint(x):
     return x.new_empty(0)
 
 
-def bincount(self, weights, minlength):
-    return torch.bincount(self, weights, minlength)
-
-
 def dynamic_slice(self, dim, start, size, step):
     return self.narrow(dim, int(start), size).movedim(dim, 0)[::step].movedim(0, dim)
 
@@ -117,9 +99,9 @@ def dynamic_update(self, src, dim, start, size, step):
 IMPLEMENTATIONS = {
     getattr(ops, function.__name__).default: function
     for function in (
-        dropout, batch_norm, batch_norm_inference, batch_norm_backward, attention,
+        batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, embedding_bag, embedding_bag_backward, elements, elements_scatter,
-        bincount, serialized_matmul, checkpoint, dynamic_slice, dynamic_update)
+        torch.bincount, serialized_matmul, checkpoint, dynamic_slice, dynamic_update)
 }
 IMPLEMENTATIONS.update(dict.fromkeys(
     (aten.view.default, aten._unsafe_view.default, aten.view.dtype), view))

@@ -1,4 +1,4 @@
-"""What recurrent layers and the CTC loss mean, written out plainly in PyTorch."""
+"""What layers with dropout, recurrent layers and the CTC loss mean, in PyTorch."""
 
 import torch
 import torch.nn.functional as F
@@ -7,6 +7,36 @@ from poptorch._capture.library import ctc, recurrent  # noqa: F401  (they declar
 from poptorch._capture.library.layers import ops
 
 aten = torch.ops.aten
+
+
+def keep(shape, p: float, salt: int, dtype=torch.float64) -> torch.Tensor:
+    """A dropout mask that follows from the salt: 0 or ``1 / (1 - p)``."""
+    generator = torch.Generator().manual_seed(salt)
+    drawn = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
+    return (drawn >= p).to(dtype) / (1.0 - p)
+
+
+def dropout(x, p, salt):
+    return x * keep(x.shape, p, salt, x.dtype)
+
+
+def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False):
+    scores = q @ k.transpose(-2, -1) * scale
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool \
+            else scores + mask
+    weights = scores.softmax(-1)
+    if dropout_p > 0:
+        weights = weights * keep(weights.shape, dropout_p, salt, weights.dtype)
+    return weights @ v, scores.logsumexp(-1)
+
+
+def attention_backward(grad, q, k, v, mask, logsumexp, *settings):
+    with torch.enable_grad():
+        q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+        return torch.autograd.grad(attention(q, k, v, mask, *settings)[0], (q, k, v), grad)
 
 
 def _steps(x, reverse):
@@ -136,8 +166,8 @@ def ctc_loss_backward(grad_output, log_probs, targets, input_lengths, target_len
                                    target_lengths.tolist(), losses, alpha, *settings)
 
 
-RECURRENT_AND_CTC = {
+MEANINGS = {
     getattr(ops, function.__name__).default: function
-    for function in (lstm, lstm_backward, gru, gru_backward, rnn, rnn_backward,
-                     ctc_loss, ctc_loss_backward)
+    for function in (dropout, attention, attention_backward, lstm, lstm_backward, gru,
+                     gru_backward, rnn, rnn_backward, ctc_loss, ctc_loss_backward)
 }

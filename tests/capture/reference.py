@@ -8,9 +8,9 @@ from torch import fx
 from poptorch._capture import capture
 from poptorch._capture.graph.inlining import inlined
 from poptorch.testing._meanings import IMPLEMENTATIONS
-from tests.capture.meanings import RECURRENT_AND_CTC
+from tests.capture.meanings import MEANINGS
 
-_MEANINGS = IMPLEMENTATIONS | RECURRENT_AND_CTC
+_MEANINGS = IMPLEMENTATIONS | MEANINGS
 
 
 class Interpreter(fx.Interpreter):

@@ -61,9 +61,6 @@ def _unary(name):
 
 for _name in _ARITHMETIC:
     register(f"aten::{_name}")(_arithmetic(_name))
-for _name, _alias in (("bitwise_and", "__and__"), ("bitwise_or", "__or__"),
-                      ("bitwise_xor", "__xor__")):
-    register(f"aten::{_alias}")(_arithmetic(_name))
 for _name in _COMPARISONS:
     register(f"aten::{_name}")(_comparison(_name))
 for _name in _LOGICAL:
@@ -111,7 +108,7 @@ def _rsub(e, node, x, y, alpha=1):
     return e.op("sub", _term(e, y, dtype), _term(e, x, dtype), alpha=_kept(alpha, dtype))
 
 
-@register("aten::div", "aten::true_divide")
+@register("aten::div")
 def _div(e, node, x, y, rounding_mode=None):
     dtype = node.meta["val"].dtype
     if rounding_mode == "trunc" and unrounded(dtype) is not dtype and \
@@ -142,11 +139,6 @@ def _pow(e, node, x, y):
 def square(e, x):
     """``x * x``."""
     return e.op("mul", x, x)
-
-
-@register("aten::square")
-def _square(e, node, x):
-    return square(e, e.cast(x, node.meta["val"].dtype))
 
 
 @register("aten::logical_not")
@@ -221,9 +213,7 @@ def _to_copy(e, node, x, *args, **kwargs):
     return e.cast(x, dtype)
 
 
-@register("aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh", "aten::lift_fresh_copy",
-       "aten::contiguous", "aten::positive", "aten::resolve_conj", "aten::resolve_neg",
-       "aten::view_of", "aten::_conj", "aten::real")
+@register("aten::clone", "aten::lift_fresh", "aten::lift_fresh_copy", "aten::_conj")
 def _same(e, node, x, *args, **kwargs):
     return x
 
@@ -248,11 +238,3 @@ def _is_special(e, node, x):
     if not e.dtype_of(x).is_floating_point:
         return e.full(x.sizes, False, torch.bool)
     return e.op(node.target._schema.name.removeprefix("aten::"), x)
-
-
-@register("aten::isfinite")
-def _isfinite(e, node, x):
-    if not e.dtype_of(x).is_floating_point:
-        return e.full(x.sizes, True, torch.bool)
-    infinite = e.op("logical_or", e.op("isnan", x), e.op("isinf", x))
-    return e.op("logical_not", infinite)

@@ -124,12 +124,3 @@ def _mv(e, node, a, x):
 def _dot(e, node, x, y):
     n = x.sizes[0]
     return e.reshape(e.op("matmul", e.reshape(x, [1, n]), e.reshape(y, [n, 1])), [])
-
-
-@register("aten::addmv")
-def _addmv(e, node, bias, a, x, beta=1, alpha=1):
-    rows = a.sizes[0]
-    bias = e.reshape(e.expand(bias, [rows]), [rows, 1])
-    out = e.op("addmm", bias, a, e.reshape(x, [x.sizes[0], 1]), beta=float(beta),
-               alpha=float(alpha))
-    return e.reshape(out, [rows])

@@ -9,8 +9,7 @@ from poptorch._translate.rules.registry import register
 
 
 @register("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unsqueeze", "aten::squeeze",
-       "aten::flatten", "aten::unflatten", "aten::_reshape_alias", "aten::view_copy",
-       "aten::unsqueeze_copy", "aten::squeeze_copy")
+          "aten::_reshape_alias", "aten::view_copy", "aten::unsqueeze_copy", "aten::squeeze_copy")
 def _reshape(e, node, x, *args, **kwargs):
     if "nop" in node.meta:
         return e.op("nop", x)
@@ -24,7 +23,7 @@ def _permute(e, node, x, dims):
     return x if dims == list(range(rank)) else e.op("permute", x, dims=dims)
 
 
-@register("aten::transpose", "aten::transpose_copy", "aten::swapaxes")
+@register("aten::transpose", "aten::transpose_copy")
 def _transpose(e, node, x, dim0, dim1):
     dims = list(range(len(x.sizes)))
     if dims:
@@ -32,12 +31,12 @@ def _transpose(e, node, x, dim0, dim1):
     return _permute(e, node, x, dims)
 
 
-@register("aten::t", "aten::numpy_T", "aten::t_copy")
+@register("aten::t", "aten::t_copy")
 def _t(e, node, x):
     return _permute(e, node, x, list(reversed(range(len(x.sizes)))))
 
 
-@register("aten::expand", "aten::broadcast_to", "aten::expand_as", "aten::expand_copy")
+@register("aten::expand", "aten::expand_copy")
 def _expand(e, node, x, *args, **kwargs):
     return e.expand(x, node.meta["val"].shape)
 
@@ -58,11 +57,6 @@ def _slice(e, node, x, dim=0, start=None, end=None, step=1):
     return e.slice(x, dim, start, end, step)
 
 
-@register("aten::narrow")
-def _narrow(e, node, x, dim, start, length):
-    return _slice(e, node, x, dim, start, start + length)
-
-
 def _selected(e, x, dim: int, index: int):
     dim %= len(x.sizes)
     index %= x.sizes[dim]
@@ -81,9 +75,8 @@ def _unbind(e, node, x, dim=0):
     return [_selected(e, x, dim, i) for i in range(x.sizes[dim])]
 
 
-@register("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unsafe_chunk",
-       "aten::unsafe_split", "aten::split_copy", "aten::split_with_sizes_copy",
-       "aten::unsafe_split_with_sizes")
+@register("aten::split", "aten::split_with_sizes", "aten::unsafe_split", "aten::split_copy",
+          "aten::split_with_sizes_copy", "aten::unsafe_split_with_sizes")
 def _split(e, node, x, _, dim=0):
     dim %= len(x.sizes)
     parts, start = [], 0
@@ -152,7 +145,7 @@ def _kept(node, tensors: list) -> tuple[list, torch.dtype]:
     return [t for t in tensors if len(t.sizes) == rank], dtype
 
 
-@register("aten::cat", "aten::concat", "aten::concatenate")
+@register("aten::cat")
 def _cat(e, node, tensors, dim=0):
     tensors, dtype = _kept(node, tensors)
     tensors = [e.cast(t, dtype) for t in tensors]
@@ -180,8 +173,7 @@ def _filled(value):
 for _kind, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
     for _name in (f"aten::{_kind}", f"aten::{_kind}_like", f"aten::new_{_kind}"):
         register(_name)(_filled(_value))
-for _name in ("aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted",
-              "aten::_efficientzerotensor"):
+for _name in ("aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted"):
     register(_name)(_filled(0))
 
 
@@ -217,8 +209,8 @@ def _scalar_tensor(e, node, value, *args, **kwargs):
 
 
 @register("aten::arange", "aten::arange.start", "aten::arange.start_step", "aten::linspace",
-       "aten::eye", "aten::tril_indices", "aten::triu_indices", "aten::logspace",
-       "aten::hann_window", "aten::hamming_window", "aten::_to_cpu")
+          "aten::eye", "aten::tril_indices", "aten::triu_indices", "aten::logspace",
+          "aten::hann_window", "aten::hamming_window")
 def _evaluated(e, node, *args, **kwargs):
     """An op of numbers alone: its value is known now."""
     if any(isinstance(argument, _C.Value) for argument in args):
@@ -238,8 +230,3 @@ def _scatter_value(e, node, x, dim, index, value):
 def _index_put(e, node, x, indices, values, accumulate=False):
     values = operand(e, values, e.dtype_of(x))
     return e.ops("index_put", [x, values, *indices], {"accumulate": accumulate})[0]
-
-
-@register("aten::index", "aten::_unsafe_index")
-def _index(e, node, x, indices):
-    return e.ops("index", [x, *indices], {})[0]
