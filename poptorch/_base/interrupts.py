@@ -31,11 +31,6 @@ class _Deferral:
     def __call__(self, number: int, frame) -> None:
         self._noted.setdefault(number, frame)
 
-    def install(self) -> None:
-        """Notes signals from now on."""
-        for number in self._handlers:
-            signal.signal(number, self)
-
     def remove(self) -> None:
         """Puts the handlers back, but where another one has been set meanwhile."""
         for number, handler in self._handlers.items():
@@ -50,11 +45,9 @@ class _Deferral:
 
     def deliver_last(self) -> None:
         """As :meth:`deliver`, to the last of them: an exception has those before it as context."""
-        try:
-            self.deliver()
-        finally:
-            if self._noted:
-                self.deliver_last()
+        with contextlib.ExitStack() as stack:  # which runs the last callback first
+            for number, frame in reversed(self._noted.items()):
+                stack.callback(self._handlers[number], number, frame)
 
 
 @contextlib.contextmanager
@@ -70,7 +63,8 @@ def deferred() -> Iterator[None]:
     deferral = _Deferral(handlers)
     try:
         _entered = deferral
-        deferral.install()
+        for number in handlers:
+            signal.signal(number, deferral)
         yield
     finally:
         _entered = None

@@ -105,19 +105,15 @@ def use_log_options(max_repeat_logs: int | None, log_dir: str) -> None:
     logger.addHandler(handler)
 
 
-def _level_of_environment() -> int | str:
-    text = os.environ.get(_VARIABLE) or "WARN"
-    return int(text) if text.isdigit() else text
-
-
 def _install() -> None:
     handler = _StderrHandler()
     handler.setFormatter(_FORMAT)
     logger.addHandler(handler)
     logger.addFilter(_repeats)
     logger.propagate = False
+    level = os.environ.get(_VARIABLE) or "WARN"
     try:
-        setLogLevel(_level_of_environment())
+        setLogLevel(int(level) if level.isdigit() else level)
     except ValueError as error:
         raise ValueError(f"[{_VARIABLE}] {error}") from None
 

@@ -8,41 +8,26 @@ from functools import partial
 from unittest import mock
 
 import torch
-from torch._decomp import decomposition_table
+from torch._decomp import decomposition_table as decomposition_table
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._higher_order_ops import utils as higher_order
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._prims_common import suggest_memory_format
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._prims_common import suggest_memory_format as suggest_memory_format
 from torch._subclasses.fake_impls import fast_detach
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    in_kernel_invocation_manager,
+    DataDependentOutputException as DataDependentOutputException,
 )
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.nn.modules import transformer
-from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
-from torch.overrides import TorchFunctionMode
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm  # noqa: F401
+from torch.overrides import TorchFunctionMode as TorchFunctionMode
 from torch.utils import checkpoint as checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation
+from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation  # noqa: F401
 
 from poptorch._base.pytree.structure import map_only
-
-__all__ = [
-    "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
-    "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "StopRecomputation",
-    "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
-    "below_function_transforms", "by_meta_kernel", "called_without_constants",
-    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
-    "distributions_validate", "fake_like", "forward_sequence_number", "has_cpu_kernel",
-    "has_fused_attention", "has_gradient", "is_composite", "is_differentiated_forward",
-    "is_transformed", "new_fake", "new_fake_mode", "overloads_of", "own_function_modes",
-    "recurrent_functions", "suggest_memory_format", "swap", "without_compiling",
-    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
-    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
-]
 
 _CPU = torch.device("cpu")
 _FRONT = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode

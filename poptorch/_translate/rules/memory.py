@@ -74,8 +74,6 @@ def _view_dtype(e, node, x, dtype):
     if dtype is torch.bool and source is not torch.bool:
         # A bool has two values, whatever byte it is made of.
         return e.cast(_view_dtype(e, node, x, torch.uint8), dtype)
-    if source is torch.int64 and narrowed(source) is torch.int32 and dtype.itemsize < 8:
-        x, source = _words(e, x), torch.int32
     if source is dtype:
         return x
     for given in (source, dtype):
@@ -86,13 +84,3 @@ def _view_dtype(e, node, x, dtype):
                 f"with .to() before, or do this outside of forward.",
                 node.meta["place"], node.meta["module"])
     return e.op("bitcast", x, dtype=_C.DType(ir_dtype(dtype)))
-
-
-def _words(e, x):
-    """The low and the high half of each 64-bit integer, of which the device has the low one."""
-    zero = e.constant(0, torch.int32)
-    high = e.op("where", e.op("lt", x, zero), e.constant(-1, torch.int32), zero)
-    sizes = list(x.sizes)
-    halves = [e.reshape(half, [*sizes, 1]) for half in (x, high)]
-    pairs = e.ops("cat", halves, {"dim": len(sizes)})[0]
-    return e.reshape(pairs, [*sizes[:-1], 2 * sizes[-1]])

@@ -5,11 +5,9 @@ overload, tensors replaced by IR values; it returns a value, or a list for sever
 """
 
 from poptorch._translate.rules import (  # noqa: F401  (they enter their rules)
-    custom,
     elementwise,
     memory,
     poptorch_ops,
-    products,
     random,
     reduce,
     shape,
