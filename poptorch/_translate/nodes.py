@@ -153,7 +153,7 @@ class _RowRule:
             pass
         elif isinstance(value, _C.Value):
             operands.append(value)
-        elif isinstance(value, list) and _is_tensor_list(argument):
+        elif isinstance(value, list) and "Tensor" in str(argument.type):
             operands.extend(value)
         elif value is None and "Tensor" in str(argument.type):
             operands.append(None)
@@ -169,10 +169,6 @@ class _RowRule:
         attrs["salt"] = e.salt(salt)
         needs = attrs.get("dropout_p", 1.0) > 0
         operands.append(e.rng() if needs else None)
-
-
-def _is_tensor_list(argument) -> bool:
-    return "List" in str(argument.type) and "Tensor" in str(argument.type)
 
 
 def as_attr(value):

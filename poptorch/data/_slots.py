@@ -83,8 +83,8 @@ class Slot:
 
     def __init__(self, fd: int, nbytes: int):
         self.nbytes = nbytes
-        self._memory = mmap.mmap(fd, nbytes)
-        self._own_references = sys.getrefcount(self._memory)
+        self.memory = mmap.mmap(fd, nbytes)
+        self._own_references = sys.getrefcount(self.memory)
 
     @classmethod
     def make(cls, nbytes: int) -> tuple["Slot", int]:
@@ -101,16 +101,12 @@ class Slot:
 
     def is_in_use(self) -> bool:
         """Whether a tensor over this memory is still alive in this process."""
-        return sys.getrefcount(self._memory) > self._own_references
-
-    def view(self, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
-        """A tensor with at least one element over this memory, which it keeps alive."""
-        return torch.frombuffer(self._memory, dtype=dtype, count=math.prod(shape),
-                                offset=offset).as_strided(shape, strides)
+        return sys.getrefcount(self.memory) > self._own_references
 
 
 def views(slot: Slot | None, layout: tuple) -> list[torch.Tensor]:
-    """Tensors over the memory of a slot, which may be None where no tensor has elements."""
+    """Tensors over the memory of a slot, which they keep alive; without elements they need none."""
     return [torch.empty_strided(shape, strides, dtype=dtype) if 0 in shape
-            else slot.view(dtype, shape, strides, offset)
+            else torch.frombuffer(slot.memory, dtype=dtype, count=math.prod(shape),
+                                  offset=offset).as_strided(shape, strides)
             for dtype, shape, strides, offset in layout]

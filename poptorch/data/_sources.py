@@ -1,7 +1,7 @@
 """What an asynchronous accessor reads: any iterable or data set, as items, epoch by epoch."""
 
+import itertools
 import random
-import sys
 from collections.abc import Iterator
 
 import numpy
@@ -45,12 +45,9 @@ class CollatedSource(Source):
         self._size = size
 
     def __iter__(self) -> Iterator:
-        samples = []
-        for sample in super().__iter__():
-            samples.append(sample)
-            if len(samples) == self._size:
-                yield default_collate(samples)
-                samples = []
+        samples = super().__iter__()
+        while len(batch := list(itertools.islice(samples, self._size))) == self._size:
+            yield default_collate(batch)
 
     def __len__(self) -> int:
         return super().__len__() // self._size
@@ -95,7 +92,7 @@ class RandomState:
     def __init__(self):
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
-        self._numpy = numpy.random.get_state() if "numpy" in sys.modules else None
+        self._numpy = numpy.random.get_state()
 
     def leave(self) -> None:
         """Moves the generators of this process on, far enough that what is drawn in an epoch here

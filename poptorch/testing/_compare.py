@@ -14,7 +14,7 @@ from poptorch._capture.graph.inlining import inlined
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.tensor_names import TensorNames
 from poptorch.enums import OutputMode
-from poptorch.errors import Error, place_text
+from poptorch.errors import Error
 from poptorch.models import inferenceModel, trainingModel
 from poptorch.options import Options
 from poptorch.options._options import checked_options
@@ -220,7 +220,10 @@ class _Run:
             limit = 4 * relative_error(eager[name], expected) + _FLOOR
             limit += ROUNDING.get(ours[name].dtype, 0.0)
             if not error <= limit:
-                found.append(_difference(name, step, ours[name], expected, error, limit))
+                index = worst_element(ours[name], expected)
+                found.append(Difference(
+                    name, step, "", "", "", error, limit, index,
+                    float(ours[name][index]), float(expected[index]), _RECORDED))
         return found
 
 
@@ -229,9 +232,3 @@ def _form(value: torch.Tensor | None, is_eager: bool = False) -> str:
     if value is None:
         return "nothing"
     return f"{narrowed(value.dtype) if is_eager else value.dtype} of shape {list(value.shape)}"
-
-
-def _difference(name, step, ours, expected, error, limit) -> Difference:
-    index = worst_element(ours, expected)
-    return Difference(name, step, "", "", place_text(None), error, limit, index,
-                      float(ours[index]), float(expected[index]), _RECORDED)
