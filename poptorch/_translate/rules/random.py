@@ -1,5 +1,7 @@
 """Rules for random numbers: every op names its call site (`salt`) and reads the random state."""
 
+import math
+
 import torch
 
 from poptorch import _C
@@ -73,13 +75,29 @@ def _bernoulli(e, node, x, p=None, **kwargs):
     return e.cast(drawn, val.dtype)
 
 
+def _step(number: int, dtype: torch.dtype) -> int:
+    """How far apart a type has whole numbers as large as this one."""
+    return 2 ** max(abs(number).bit_length() - 1 + round(math.log2(torch.finfo(dtype).eps)), 0)
+
+
+def _first_held(low: int, dtype: torch.dtype) -> int:
+    """As PyTorch: where the type rounds numbers to below the range, it begins later."""
+    rounded = int(torch.tensor(low + 1, dtype=dtype).item())
+    return rounded + _step(low + 1, dtype) if rounded < low else low
+
+
+def _last_held(high: int, dtype: torch.dtype) -> int:
+    """Likewise: no number that is drawn is rounded to ``high``, which is not of the range."""
+    rounded = int(torch.tensor(high - 1, dtype=dtype).item())
+    return rounded - _step(high - 1, dtype) if rounded >= high else high
+
+
 def _integers(e, node, low: int, high: int):
     dtype = narrowed(node.meta["val"].dtype)
-    if not dtype.is_floating_point:
+    if dtype.is_floating_point:
+        low, high = _first_held(low, dtype), _last_held(high, dtype)
+    else:
         host_tensor(torch.tensor([low, high - 1]), "random integers")  # each fits, or none is drawn
-    elif any(torch.tensor(limit, dtype=dtype).item() != limit for limit in (low, high - 1)):
-        raise Error(f"[random integers] {dtype} does not hold {low} and {high - 1}, the limits of "
-                    f"the range. Draw integers, and convert them.")
     return _draw(e, node, "random_int", low=low, high=high)
 
 
