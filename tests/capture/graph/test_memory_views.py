@@ -225,6 +225,8 @@ REFUSED = {
         lambda x: x.view(torch.float64), X),
     "uses the bits of torch.int64, which is torch.int32": (
         lambda x: x.view(torch.int64), X.int()),
+    "view(torch.int32) of a tensor of torch.int64 uses the bits of torch.int64": (
+        lambda x: x.view(torch.int32), X.long()),
 }
 
 
