@@ -17,10 +17,8 @@ import torch
 from torch import fx
 
 from poptorch._base import layout
-from poptorch._base.layout import memory_of
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.graph import node_errors, views
-from poptorch._capture.graph.regions import hidden_memory, region_of
 from poptorch._capture.graph.tensor_index import has_history
 from poptorch._capture.library.layers import ops
 from poptorch.errors import Error, error_at
@@ -42,8 +40,6 @@ class Values:
         self._graph = graph
         self._fake_mode = fake_mode
         self._at: fx.Node | None = None
-        self._next: fx.Node | None = None
-        self._hidden: set[int] = set()
         # View -> what it was made from; view -> root; both of recorded nodes.
         self._parent: dict[fx.Node, fx.Node] = {}
         self._root: dict[fx.Node, fx.Node] = {}
@@ -57,15 +53,11 @@ class Values:
 
     def move_to(self, node: fx.Node) -> None:
         """New nodes are put before ``node``, and come from the same place."""
-        self._at = self._next = node
-
-    def move_behind(self, node: fx.Node) -> None:
-        """New nodes are put behind ``node``, and come from the same place."""
-        self._at, self._next = node, node.next
+        self._at = node
 
     def emit(self, target, *args, **kwargs) -> fx.Node:
         """Adds a node, with its value computed from those of its operands."""
-        with self._graph.inserting_before(self._next):
+        with self._graph.inserting_before(self._at):
             node = self._graph.create_node("call_function", target, args, kwargs,
                                            name=target.overloadpacket.__name__)
         with self._fake_mode:
@@ -77,7 +69,7 @@ class Values:
 
     def emit_part(self, node: fx.Node, index: int) -> fx.Node:
         """Adds a node for one of several results."""
-        with self._graph.inserting_before(self._next):
+        with self._graph.inserting_before(self._at):
             part = self._graph.create_node("call_function", operator.getitem, (node, index), {})
         part.meta = {**node.meta, "val": node.meta["val"][index]}
         return part
@@ -145,10 +137,6 @@ class Values:
         """
         node = self._alias.get(node, node)
         root, chain = self.root(node), []
-        if self._hidden and memory_of(_val(root)) in self._hidden:
-            raise self.error("[capture] a tensor is changed in place, and a region of the graph "
-                             "before it gave a view of that tensor, or several tensors that lie in "
-                             "the same memory. Return copies from the region: `x.clone()`.")
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
         while node in self._parent:
             parent = self._parent[node]
@@ -174,31 +162,6 @@ class Values:
         """The recorded node whose memory the tensor of ``node`` is in."""
         node = self._alias.get(node, node)
         return self._root.get(node, node)
-
-    def hide(self, memory: set[int]) -> None:
-        """Notes memory in which tensors lie together, while it is not known how."""
-        self._hidden |= memory
-
-    def run_region(self, node: fx.Node) -> None:
-        """Makes a region functional. What it changes outside of it becomes results."""
-        inner = region_of(node)
-        inner.finish_inputs()
-        hidden = hidden_memory(inner, inner.results())
-        hidden |= {memory_of(_val(self.root(outer)))
-                   for outer in node.args if memory_of(_val(outer)) in hidden}
-        finals, changed = functionalize(inner.graph, inner.results(), self._fake_mode)
-        targets = [placeholder.meta["stands_for"] for placeholder in changed]
-        roots = list(map(self.root, node.args))
-        if any(roots.count(self.root(target)) > 1 for target in targets):
-            raise self.error("[capture] a region of the graph changes a tensor in place and takes "
-                             "another one too that lies in the same memory. Make the view of it "
-                             "inside of the region, or pass a copy: `x.clone()`.")
-        node.args = fx.map_arg(node.args, self.present)
-        inner.finish([*finals, *changed.values()])
-        self.move_behind(node)
-        for index, target in enumerate(targets, len(finals)):
-            self.change(target, self.emit_part(node, index))
-        self.hide(hidden)
 
     def _owner(self, view: fx.Node) -> fx.Node:
         """The root of a view, or the pick that it is made of: where that lies is not known."""
@@ -276,13 +239,12 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
 
     Returns:
         The nodes of the values wanted, and the final value of each placeholder that is changed.
-        Regions are finished.
 
     Raises:
         poptorch.Error: A change has no functional form.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function"]
-    if not any(mutated_arguments(node.target) or region_of(node) for node in nodes):
+    if not any(mutated_arguments(node.target) for node in nodes):
         return outputs, {}
     values = Values(graph, fake_mode)
     replaced = []
@@ -290,9 +252,7 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         values.move_to(node)
         mutated = mutated_arguments(node.target)
         try:
-            if region_of(node) is not None and region_of(node).rounds is None:
-                values.run_region(node)
-            elif mutated:
+            if mutated:
                 _replace_change(values, node, mutated)
                 replaced.append(node)
             else:

@@ -10,7 +10,6 @@ from poptorch._base.layout import memory_of
 from poptorch._base.pytree.structure import map_only
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.functional_ops import mutated_arguments
-from poptorch._capture.graph.regions import region
 from poptorch._capture.library import tensor_nodes
 
 _ELEMENTS = 1 << 20  # of a tensor, so that it does not take long
@@ -93,8 +92,6 @@ def changes(graph: fx.Graph, since: fx.Node | None = None) -> Iterator[tuple[fx.
     for node in reversed(graph.nodes):
         if node is since:
             return
-        if node.target is region:
-            yield from ((node, memory_of(outer.meta["val"])) for outer in node.args)
         for position, name in mutated_arguments(node.target):
             given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
             for part in given if isinstance(given, (list, tuple)) else [given]:

@@ -186,7 +186,6 @@ class Loops:
             outputs = list(map(recorder.node_of, found))
             wanted = [recorder.node_of(x) for x in gradients if x is not None]
             given = [None if x is None else recorder.node_of(x) for x in given]
-            region.is_closed = True
         if not is_linear:  # nor is what the body is in
             self._capture.bodies.note_hook()
         finals = self._functional(self._name, region, [*outputs, *wanted])

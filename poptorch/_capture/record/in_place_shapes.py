@@ -61,8 +61,8 @@ class Shapes:
         if self._recorder.is_across(tensor):
             raise self._recorder.error(
                 f"[capture] the shape of a tensor of {list(tensor.shape)} is changed in place "
-                f"({func}) in a region of the graph, or after it, and the tensor was made on the "
-                f"other side of its border. Change a new view of it instead.")
+                f"({func}) in the body of a loop or a branch, outside of which the tensor was "
+                f"made. Change a new view of it instead.")
 
     def shadow(self, tensor):
         """What a tensor that is about to change its shape was until now."""

@@ -126,14 +126,13 @@ class Recording:
 
     @contextlib.contextmanager
     def region(self, name: str, operands: list[fx.Node] = (), rounds: Rounds | None = None):
-        """A context in which operations are recorded as a region's; see :mod:`regions`. One that
-        has rounds, the body of a loop, begins with the operands."""
+        """A context in which operations are recorded as a region's, see :mod:`regions`, that begins
+        with the operands."""
         node = self.graph.create_node("call_function", region, tuple(operands), {}, name)
         node.meta = {**self._meta(()), "region": (inner := Region(node, rounds))}
         self._regions[inner.graph] = inner
         with self._in(inner.graph):
             yield inner
-        inner.is_closed = inner.is_closed or rounds is not None
 
     def is_in_region(self) -> bool:
         """Whether the operations of a region are recorded."""
@@ -172,19 +171,15 @@ class Recording:
             self.graph = outer
 
     def _here(self, node: fx.Node) -> fx.Node:
-        """What stands for a node in the present graph: captured by regions around this one, or the
-        result of regions that have ended."""
+        """What stands for a node in the present graph, captured by regions around this one."""
         if node.graph not in self._regions:
             raise self.error("[capture] a tensor of another capture was used: its forward kept it, "
                              "or a module that has it, where it is found again. Keep nothing "
                              "outside of the module that forward makes.")
         around = self._graphs_around(self.graph)
-        while node.graph not in around:
-            ended = self._regions[node.graph]
-            if ended.is_closed:
-                raise self.error("[capture] a tensor that the body of a loop or a branch made is "
-                                 "used outside of it. Return it from the body.")
-            node = ended.result(node)
+        if node.graph not in around:
+            raise self.error("[capture] a tensor that the body of a loop or a branch made is used "
+                             "outside of it. Return it from the body.")
         for graph in reversed(around[:around.index(node.graph)]):
             node = self._regions[graph].capture(node)
         return node
