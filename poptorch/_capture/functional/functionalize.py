@@ -308,8 +308,6 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
         return
     written = _written(values, node, targets)
     for tensor, value in zip(targets, written):
-        if node.kwargs and tensor in node.kwargs.values():
-            _check_out(values, value, tensor)
         if node.target not in _FILLING:
             _check_cast(values, node, value, tensor)
         values.change(tensor, _shaped_like(values, value, tensor), _is_uniform(node))
@@ -358,14 +356,6 @@ def _defaults(target, functional, node: fx.Node) -> tuple:
     return tuple(given.default_value for given, needed in rest
                  if given.name not in node.kwargs and given.has_default_value()
                  and not needed.has_default_value() and not needed.kwarg_only)
-
-
-def _check_out(values: Values, value: fx.Node, tensor: fx.Node) -> None:
-    """PyTorch would resize the tensor, which later operations have not seen while recording."""
-    result, out = value.meta["val"].shape, tensor.meta["val"].shape
-    if result != out:
-        raise values.error(f"[capture] an out= tensor has shape {list(out)} but the result has "
-                           f"{list(result)}. Make it of that shape, or use the returned tensor.")
 
 
 def _check_cast(values: Values, node: fx.Node, value: fx.Node, tensor: fx.Node) -> None:

@@ -48,8 +48,7 @@ class Shapes:
         """
         if views.root_of(self._recorder.node_of(fake)) is not node:
             raise error_at(f"[capture] forward gives {name} the memory of another tensor "
-                           f"(Tensor.set_, torch.utils.swap_tensors). Copy the values: "
-                           f"`{name}.copy_(value)`.",
+                           f"(torch.utils.swap_tensors). Copy the values: `{name}.copy_(value)`.",
                            *self._lines.get(id(fake), (None, "")))
 
     def check(self, tensor, func) -> None:
@@ -86,21 +85,6 @@ class Shapes:
         _set_value(viewed, tensor)
         self._recorder.picks.note_shape(tensor, view)
         self.rename(tensor, viewed)
-
-    def is_replaceable(self, tensor) -> bool:
-        """Whether a tensor, which has no elements, may become another one: it has no memory, and is
-        none of the caller's."""
-        node = self._recorder.node_of(tensor)
-        is_from_outside = node.op == "placeholder" and "fresh" not in node.meta
-        return isinstance(tensor, private.FakeTensor) and not is_from_outside \
-            and not tensor.numel() and not tensor.untyped_storage().nbytes()
-
-    def replace(self, tensor, value, func) -> None:
-        """Lets a tensor without elements become ``value``, of its type and another shape."""
-        self.check(tensor, func)
-        self.shadow(tensor)
-        aten.set_.source_Tensor(tensor, value)
-        self.rename(tensor, self._recorder.node_of(value))
 
     def end_of(self, fake: torch.Tensor, is_trained: bool) -> fx.Node | None:
         """The node of a parameter or buffer that looks otherwise at its memory in the end than at
