@@ -38,6 +38,7 @@ from poptorch._capture.loops.bodies import Bodies
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
+from poptorch._guards.attribute_reads import OUTER
 from poptorch._guards.environment_variables import Environment
 from poptorch._guards.host_randomness import Draws
 from poptorch.errors import Error
@@ -54,8 +55,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
 
     Args:
         module: the user's module; left as it was.
-        args: positional arguments of one call, with the shapes of one micro-batch.
-        kwargs: keyword arguments of that call.
+        args, kwargs: arguments of one call, with the shapes of one micro-batch.
         training: whether to record the gradients of the parameters that require grad.
         location_excludes: an operation's place is the innermost frame of which the file contains
             none of these; None: the folder of torch.
@@ -63,18 +63,14 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
-        is_substituted: whether the context managers of :mod:`substitutions` are entered.
+        is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
         outer: objects that names outside of ``forward`` lead to, with these names.
         draws: what else such names lead to and ``forward`` may draw from.
 
-    Returns:
-        The functional graph and the meaning of its inputs and outputs.
-
-    Raises:
-        poptorch.Error: ``forward`` does what cannot be compiled; the message names the place.
-        Exception: Whatever ``forward`` itself raises, unchanged.
+    Raises a :class:`poptorch.Error` that names the place where ``forward`` does what cannot be
+    compiled, and whatever ``forward`` itself raises, unchanged.
     """
     places = Places() if location_excludes is None else Places(location_excludes)
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
@@ -88,23 +84,8 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
 
 
 class _Capture:
-    """The state of one capture.
-
-    Attributes:
-        recorder: of the operations.
-        losses: the tensors marked as losses.
-        producers: the operations that gave its tensors.
-        multi_convs: its convolutions that are computed together.
-        overlaps: the copies from and to the host of which forward says something.
-        bodies: those of loops that are being traced.
-        functions: the torch-function mode.
-        training: whether gradients of the parameters are recorded.
-        host_sites: the calls of functions of the host so far.
-        replicas: how many run the program.
-        is_substituted: whether context managers of other packages are entered.
-        called: how many arguments were passed by position, and the names of the others.
-        outer, draws: as :func:`capture` takes them.
-    """
+    """The state of one capture; ``called``, ``outer`` and ``draws`` are as :func:`capture` takes
+    them."""
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
                  module_paths: bool, grouped: frozenset[str], mode_of):
@@ -197,18 +178,14 @@ class _Capture:
         """A number for a random operation, from a real generator; from torch's own by default.
 
         torch.utils.checkpoint puts the generator back before it recomputes: the recomputed
-        operation draws the same number, and so computes the same values. So does what the user's
-        program draws after it gave a generator the same state.
+        operation draws the same number, and so computes the same values.
         """
         with private.without_modes():
             return int(torch.randint(0, 2**31 - 1, (), generator=generator))
 
     def note_batch_count(self, count):
-        """``float(count)`` where batch norm takes the average over all batches so far.
-
-        The number changes from step to step, so the running statistics are computed from the
-        tensor; the number itself is not used.
-        """
+        """``float(count)`` where batch norm takes the average over all batches so far. The number
+        changes from step to step: the running statistics are computed from the tensor instead."""
         module = self._paths.running
         if not isinstance(module, private.BatchNorm) or module.momentum is not None:
             return NotImplemented
@@ -298,7 +275,7 @@ class _Capture:
         beside = {number: set() if has_attributes(value) else {"__dict__"}
                   for number, value in enumerate(self._containers)}
         of_objects = []
-        for held in self._state.read_of_arguments():
+        for held in self._state.read_by(None):
             if id(held.holder) in numbers:
                 beside[numbers[id(held.holder)]].add(held.name)
             else:
@@ -375,7 +352,7 @@ class _Capture:
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
-                        self._state.modes_read(), self._state.read_outside(),
+                        self._state.modes_read(), self._state.read_by(OUTER),
                         list(self._environment.names))
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:

@@ -18,11 +18,8 @@ _OURS = re.compile(r"\[[\w.]+\] ")
 
 
 def is_torchs(error: Exception) -> bool:
-    """Whether torch, or this package in its place, raised ``error``.
-
-    Not so what the user's program raises, what Python and its standard library raise for it, and
-    warnings that a filter turns into exceptions.
-    """
+    """Whether torch, or this package in its place, raised ``error``; not the user's program, Python
+    for it, or a filter that turns warnings into exceptions."""
     if isinstance(error, Warning) or error.__traceback__ is None:
         return False
     raised_here = True

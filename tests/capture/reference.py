@@ -48,7 +48,7 @@ def evaluate(captured, tensors, state=None):
         else:
             others.setdefault(spec.kind, {})[spec.name] = result
     check_types(captured)
-    return captured.rebuild_output(leaves), others
+    return captured.out_spec.unflatten(leaves), others
 
 
 def check_types(captured):

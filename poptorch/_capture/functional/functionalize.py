@@ -5,10 +5,9 @@
     %s = sum(%x)                 %r = reshape(%m, [2, 3])
                                  %s = sum(%r)
 
-The nodes are walked once, in program order. Each recorded node stands for a tensor; a tensor that
-shares memory with another is a view of it, and the end of that chain is its root. A change of a
-view becomes a new value of the root; other views of that root are computed again, but only when
-something uses them afterwards.
+Each recorded node stands for a tensor; the end of its chain of views is its root. A change of a
+view becomes a new value of the root; its other views are computed again when something uses them
+afterwards.
 """
 
 import operator
@@ -30,11 +29,8 @@ _FILLING = (aten.copy_.default, aten.fill_.Tensor, aten.fill_.Scalar)
 
 
 class Values:
-    """The present value of each recorded tensor, while the graph is walked.
-
-    Attributes:
-        changed: the tensors that were changed and are no views: recorded node -> present value.
-    """
+    """The present value of each recorded tensor, while the graph is walked; ``changed`` has those
+    of roots."""
 
     def __init__(self, graph: fx.Graph, fake_mode):
         self._graph = graph
@@ -91,10 +87,8 @@ class Values:
         self._alias[node] = self._alias.get(other, other)
 
     def _check_beyond(self, node: fx.Node) -> None:
-        """Checks that autograd's history of a view whose memory was changed is that of eager.
-
-        Eager takes such a view's gradient from the tensor that owns the memory; under capture
-        autograd goes through all views in between, each of which takes the gradients of its own
+        """Checks the gradient of a view whose memory was changed: eager takes it from the tensor
+        that owns the memory, autograd under capture from view to view, each of which has its own
         elements only."""
         beyond, version = self._beyond.get(node, (None, 0))
         if beyond is None or version == self._version.get(self._root[node], 0):
@@ -128,13 +122,8 @@ class Values:
         return value
 
     def change(self, node: fx.Node, value: fx.Node, is_uniform: bool = False) -> None:
-        """Gives the tensor of ``node``, and all that shares memory with it, a new value.
-
-        Args:
-            node: of the tensor.
-            value: its new value.
-            is_uniform: whether all elements of ``value`` are equal.
-        """
+        """Gives the tensor of ``node``, and all that shares memory with it, a new value, of which
+        all elements are equal if ``is_uniform``."""
         node = self._alias.get(node, node)
         root, chain = self.root(node), []
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
@@ -230,18 +219,11 @@ def _val(node: fx.Node):
 
 @torch.no_grad()  # a tensor may be part of one that is changed after it is used
 def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[list, dict]:
-    """Rewrites a recorded graph so that no node changes a tensor.
+    """Rewrites a recorded graph, which has no output node yet, so that no node changes a tensor.
 
-    Args:
-        graph: without an output node; changed in place.
-        outputs: nodes whose values at the end are wanted.
-        fake_mode: of the values.
-
-    Returns:
-        The nodes of the values wanted, and the final value of each placeholder that is changed.
-
-    Raises:
-        poptorch.Error: A change has no functional form.
+    Returns the nodes of the values that ``outputs`` have in the end, and the final value of each
+    placeholder that is changed. Raises a :class:`poptorch.Error` for a change without functional
+    form.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function"]
     if not any(mutated_arguments(node.target) for node in nodes):
@@ -268,7 +250,6 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
     graph.erase_node(end)
     for node in reversed(replaced):
         graph.erase_node(node)
-    _check_functional(graph)
     return outputs, {node: value for node, value in values.changed.items()
                      if node.op == "placeholder"}
 
@@ -374,10 +355,3 @@ def _shaped_like(values: Values, value: fx.Node, tensor: fx.Node) -> fx.Node:
     if val.shape != wanted.shape:
         value = values.emit(aten.expand.default, value, list(wanted.shape))
     return value
-
-
-def _check_functional(graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        if node.op == "call_function" and mutated_arguments(node.target):
-            raise AssertionError(f"[capture] node {node} still changes a tensor: {node.target}. "
-                                 f"Please report this.")

@@ -1,11 +1,9 @@
 """``as_strided`` and its kin: operations that see the memory of a tensor and not its values.
 
-A tensor that owns its memory fills it without gaps, or nothing is known of what lies between its
-elements. So its memory is a tensor of one dimension, made of it by views::
+The memory of a tensor that fills it without gaps is a tensor of one dimension, made of it by
+views::
 
     as_strided(x.t()[1:], [3], [1], 2)   =>   elements(view(x, [n]), [3], [1], 2)
-
-and what eager reads there is found whatever the layout of the compiled program.
 """
 
 import math

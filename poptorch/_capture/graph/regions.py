@@ -25,13 +25,9 @@ _OF_EACH_NODE = ("val", "place", "module", "annotations", "backward", "recompute
 
 @dataclass(frozen=True)
 class Rounds:
-    """How often a loop runs its body.
-
-    Attributes:
-        carried: how many values it carries.
-        count: how often; None: as long as the first carried value, a bool, is true.
-        counter: the carried value that is the number of the round, if there is one.
-    """
+    """How often a loop runs its body, which carries values: ``count`` times, or as long as the
+    first carried value, a bool, is true. The carried value ``counter`` is the number of the
+    round."""
 
     carried: int
     count: int | None = None
@@ -48,13 +44,8 @@ def region_of(node: fx.Node) -> "Region | None":
 
 
 class Region:
-    """One region, or the graph of a whole capture.
-
-    Attributes:
-        node: runs the region in the graph around it; None for the graph of a capture.
-        graph: its own; ends with an output node once it is finished.
-        rounds: of a loop; None while a body is traced that is pasted into loops afterwards.
-    """
+    """One region, or the graph of a whole capture, for which ``node`` is None. ``rounds`` is None
+    while a body is traced that is pasted into loops afterwards."""
 
     def __init__(self, node: fx.Node | None = None, rounds: Rounds | None = None):
         self.node, self.graph = node, fx.Graph()

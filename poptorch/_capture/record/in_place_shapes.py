@@ -7,6 +7,7 @@ from torch import fx
 
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph import views
+from poptorch._capture.library import tensor_nodes
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
@@ -28,24 +29,18 @@ class Shapes:
     def __init__(self, recorder):
         self._recorder = recorder
         self.handlers = dict.fromkeys(_OF_VIEWS, self._change)
-        # Of the fake tensor of each parameter and buffer: its name, and how it looked at first.
-        self._states: dict[int, tuple[str, tuple]] = {}
-        self._nodes: dict[int, fx.Node] = {}
+        # Of the fake tensor of each parameter and buffer: name, node, and how it looked at first.
+        self._states: dict[int, tuple[str, fx.Node, tuple]] = {}
         # Where a tensor changed its shape last: place and module.
         self._lines: dict[int, tuple] = {}
 
     def watch(self, fake: torch.Tensor, name: str) -> None:
         """Notes how the fake tensor of a parameter or buffer looks at its memory."""
-        self._states[id(fake)] = name, _looks(fake)
-        self._nodes[id(fake)] = self._recorder.node_of(fake)
+        self._states[id(fake)] = name, self._recorder.node_of(fake), _looks(fake)
 
     def check_memory(self, fake: torch.Tensor, node: fx.Node, name: str) -> None:
-        """Checks that a tensor of the user's still lies in the memory of the node that it was
-        declared with.
-
-        Raises:
-            poptorch.Error: It was given that of another one.
-        """
+        """Raises an Error if a tensor of the user's does not lie in the memory of the node any more
+        that it was declared with."""
         if views.root_of(self._recorder.node_of(fake)) is not node:
             raise error_at(f"[capture] forward gives {name} the memory of another tensor "
                            f"(torch.utils.swap_tensors). Copy the values: `{name}.copy_(value)`.",
@@ -68,13 +63,13 @@ class Shapes:
         node = self._recorder.node_of(tensor)
         old = private.detached(self._recorder.fake_mode, tensor)
         _set_value(node, old)
-        self._recorder.attach(old, node)
+        tensor_nodes.attach(old, node)
         return old
 
     def rename(self, tensor, node: fx.Node) -> None:
         """Lets ``node`` stand for a tensor that has changed its shape."""
         self._lines[id(tensor)] = self._recorder.places.here(), self._recorder.module
-        self._recorder.attach(tensor, node)
+        tensor_nodes.attach(tensor, node)
 
     def exchange(self, tensor, view) -> None:
         """Lets the Python object of ``tensor`` become a view of it, and that of the view what the
@@ -88,13 +83,9 @@ class Shapes:
 
     def end_of(self, fake: torch.Tensor, is_trained: bool) -> fx.Node | None:
         """The node of a parameter or buffer that looks otherwise at its memory in the end than at
-        first; None for others.
-
-        Raises:
-            poptorch.Error: It cannot look like that in the next call.
-        """
-        name, (shape, *first) = self._states[id(fake)]
-        self.check_memory(fake, self._nodes[id(fake)], name)
+        first; None for others. Raises an Error if it cannot look like that in the next call."""
+        name, node, (shape, *first) = self._states[id(fake)]
+        self.check_memory(fake, node, name)
         if _looks(fake) == (shape, *first):
             return None
         if fake.shape == shape and not is_trained:

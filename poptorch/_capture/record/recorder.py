@@ -51,13 +51,8 @@ aten = torch.ops.aten
 class Recorder(Recording, private.DispatchMode):
     """Turns what runs under it into a graph.
 
-    Attributes:
-        layouts: what the program has from how its inputs lie in memory.
-        shapes: what changed the shape of a tensor in place.
-        picks: elements taken at places that tensors name.
-        kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
-        values: the values that Python code reads.
-        failed: exception and meta of the operation that failed last in the backward pass, or None.
+    ``kept`` has the values kept for gradients, see :mod:`saved_for_backward`; ``failed`` exception
+    and meta of the operation that failed last in the backward pass, or None.
     """
 
     def __init__(self, fake_mode, draw_salt, places: Places):
@@ -266,10 +261,8 @@ class Recorder(Recording, private.DispatchMode):
                          f"(torch.nn.utils.rnn.pad_sequence), and pass a mask of what is padding.")
 
     def _native_batch_norm(self, func, args, kwargs):
-        """Changes the running statistics, though its schema does not say so.
-
-        What torch computes in C++ arrives as this: modules of TorchScript, for instance.
-        """
+        """Changes the running statistics, though its schema does not say so; modules of TorchScript
+        call it."""
         x, running_mean, training = args[0], args[3], args[5]
         if x.numel() == 0:  # torch's kernel of its gradient divides by a size
             raise self.error(f"[native_batch_norm] the input of shape {list(x.shape)} has no "

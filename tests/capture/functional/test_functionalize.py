@@ -7,6 +7,7 @@ import torch.nn.functional as F
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function, check_inference, check_training
+from tests.capture.graph_text import text
 from tests.helpers import check_golden, quiet_options
 
 CASES = {}
@@ -223,8 +224,8 @@ def test_inference(name, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_graph(name, update):
     x, y = (t.float() for t in values(0))
-    text = capture(Function(CASES[name]), (x, y), training=False).text()
-    check_golden(f"{__file__.rsplit('/', 1)[0]}/{name}.txt", text, update)
+    found = text(capture(Function(CASES[name]), (x, y), training=False))
+    check_golden(f"{__file__.rsplit('/', 1)[0]}/{name}.txt", found, update)
 
 
 def training_case(m, x, y):

@@ -11,6 +11,7 @@ from poptorch._base import capture_context
 from poptorch._capture import capture
 from poptorch._capture.graph.regions import region_of
 from tests.capture.common import Function, check_inference, check_training
+from tests.capture.graph_text import text
 
 aten = torch.ops.aten
 
@@ -48,7 +49,7 @@ def test_captures_are_explicit():
     loop, = regions(captured)
     names = [node.name for node in loop.node.args]
     assert names[loop.rounds.carried:] == ["w", "constant_0", "add"]
-    lines = captured.text().splitlines()
+    lines = text(captured).splitlines()
     assert "    %constant_0 : float64[4]" in lines
     assert sum("aten.mm.default" in line for line in lines) == 1
 
