@@ -29,7 +29,7 @@ from poptorch._capture.graph.losses import Losses
 from poptorch._capture.graph.module_paths import ModulePaths
 from poptorch._capture.graph.multi_convs import MultiConvs
 from poptorch._capture.graph.producers import Producers
-from poptorch._capture.graph.regions import placeholders, prune
+from poptorch._capture.graph.regions import prune
 from poptorch._capture.graph.source_location import Places
 from poptorch._capture.graph.stream_overlap import Overlaps
 from poptorch._capture.graph.unknown_sizes import UnknownSize
@@ -73,10 +73,9 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     compiled, and whatever ``forward`` itself raises, unchanged.
     """
     places = Places() if location_excludes is None else Places(location_excludes)
-    work = _Capture(module, args, kwargs or {}, training, places, module_paths,
-                    grouped, mode_of)
-    work.replicas, work.is_substituted = replicas, is_substituted
-    work.outer, work.draws, work.called = outer, draws, called or (len(args), tuple(kwargs or ()))
+    called = called or (len(args), tuple(kwargs or ()))
+    work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
+                    replicas, is_substituted, called, outer, draws)
     try:
         return work.run()
     finally:
@@ -87,8 +86,9 @@ class _Capture:
     """The state of one capture; ``called``, ``outer`` and ``draws`` are as :func:`capture` takes
     them."""
 
-    def __init__(self, module, args, kwargs, training: bool, places: Places,
-                 module_paths: bool, grouped: frozenset[str], mode_of):
+    def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
+                 grouped: frozenset[str], mode_of, replicas: int, is_substituted: bool,
+                 called: tuple, outer: Sequence, draws: Draws | None):
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
@@ -107,17 +107,16 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
-        self.outer: Sequence[tuple[object, str]] = ()
-        self.draws: Draws | None = None
         self._environment = Environment()
-        self.replicas, self.is_substituted, self.called = 1, True, (len(args), tuple(kwargs))
+        self.replicas, self._is_substituted, self._called = replicas, is_substituted, called
+        self._outer, self._draws = outer, draws
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
         if capture_context.is_capturing():
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
-        others = context_managers.entered() if self.is_substituted else contextlib.nullcontext()
+        others = context_managers.entered() if self._is_substituted else contextlib.nullcontext()
         with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self.training, self._grouped, self._mode_of)
@@ -233,7 +232,7 @@ class _Capture:
             found = self._named.paired(call_arguments.bound(self._module, args, kwargs))
             self._containers = self._watch_arguments(found)
             containers = call_arguments.Containers(found)
-            args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self.called)
+            args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self._called)
             result = tracing.run_forward(self._state.module, args, kwargs)
             containers.warn_of_changes()
             if self.recorder.values.unread is not None:  # forward goes on without the value
@@ -255,10 +254,10 @@ class _Capture:
 
     def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
-        for value, name in self.outer:
+        for value, name in self._outer:
             self._state.reads.of_outer(value, name)
-        if self.draws is not None:
-            self._state.reads.draws.include(self.draws)
+        if self._draws is not None:
+            self._state.reads.draws.include(self._draws)
         for path, part, value in found:
             if isinstance(value, PackedSequence):
                 self.recorder.values.packed[memory_of(value.batch_sizes)] = path
@@ -343,11 +342,10 @@ class _Capture:
         for spec, node in zip(outputs, finals):
             spec.node = node
         self._add_updates(outputs, changed)
-        inputs = self._inputs(layouts)
         graph = self.recorder.graph
         graph.output(tuple(spec.node for spec in outputs))
         prune(graph)
-        inputs = self._drop_unused_constants(inputs)
+        inputs = self._inputs(layouts)
         aliasing.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
@@ -379,23 +377,18 @@ class _Capture:
                 self._state.warn_of_change(tensor)
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
+        """What the placeholders mean; those of constants that are not used are removed."""
         inputs = [InputSpec("input", name, layout=layout)
                   for name, layout in zip(self._input_names, layouts)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, node in enumerate(self.recorder.constants):
-            inputs.append(InputSpec("constant", f"constant.{index}", self.recorder.constant(node),
-                                    persistent=False))
-        return inputs
-
-    def _drop_unused_constants(self, inputs: list[InputSpec]) -> list[InputSpec]:
-        kept = []
-        for node, spec in zip(placeholders(self.recorder.graph), inputs):
-            if spec.kind == "constant" and not node.users:
-                self.recorder.graph.erase_node(node)
+            if node.users:
+                inputs.append(InputSpec("constant", f"constant.{index}",
+                                        self.recorder.constant(node), persistent=False))
             else:
-                kept.append(spec)
-        return kept
+                self.recorder.graph.erase_node(node)
+        return inputs
 
     def _plain_tensors(self, changed: dict) -> list[tuple[torch.Tensor, str | None]]:
         """The user's tensors that decide what is compiled, with their paths in the module."""

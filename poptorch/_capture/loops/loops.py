@@ -293,13 +293,12 @@ class Loops:
         return self._recorder.value_of(node)
 
     def row(self, x: torch.Tensor) -> torch.Tensor:
-        """A tensor like one row of another; it is not computed."""
-        row = self._new(x.detach(), x.shape[1:])
-        return row.requires_grad_(x.requires_grad)
+        """A contiguous tensor like one row of another; it is not computed."""
+        return self._new(x, x.shape[1:]).requires_grad_(x.requires_grad)
 
     def contiguous(self, x: torch.Tensor) -> torch.Tensor:
         """A contiguous tensor like another; it is not computed."""
-        return self._new(x.detach()).requires_grad_(x.requires_grad)
+        return self._new(x).requires_grad_(x.requires_grad)
 
     def stacked(self, rows: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         """Rows of the given strides, which lie in memory as torch.stack lays them."""
