@@ -35,12 +35,8 @@ def check_differentiable(optimizer) -> None:
 
 
 class AttributeWatch:
-    """Records the attributes of the first optimizer of each class, and warns of new ones once. Also
-    warns once of each subclass that a user wrote.
-
-    Args:
-        relax: log at level DEBUG instead of as a warning.
-    """
+    """Records the attributes of the first optimizer of each class, and warns of new ones once (with
+    ``relax`` logs them at level DEBUG). Also warns once of each subclass that a user wrote."""
 
     def __init__(self, relax: bool):
         self._tell = logger.debug if relax else logger.warning
@@ -50,11 +46,7 @@ class AttributeWatch:
         self._host_only: set[str] = set()
 
     def look(self, optimizer) -> None:
-        """Looks at an optimizer and its groups.
-
-        Raises:
-            poptorch.Error: A group requires gradients through its updates.
-        """
+        """Looks at an optimizer and its groups."""
         check_differentiable(optimizer)
         kind, spec = type(optimizer), spec_of(optimizer)
         if kind not in self._classes and not _is_of_rows(kind, spec.cls):
@@ -104,13 +96,11 @@ def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def check_members(optimizer: torch.optim.Optimizer, module: torch.nn.Module,
                   where: str) -> tuple[int, int]:
-    """Checks that an optimizer trains a module. ``where`` is for the message.
+    """The number of an optimizer's parameters that do not belong to the module, and of all its
+    parameters.
 
-    Returns:
-        The number of its parameters that do not belong to the module, and of all its parameters.
-
-    Raises:
-        poptorch.Error: It holds no parameter of the module, or a trained one twice.
+    Raises an Error if it holds no parameter of the module, or a trained one twice. ``where`` is for
+    the message.
     """
     own = {id(parameter): name for name, parameter in parameters(module)}
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}

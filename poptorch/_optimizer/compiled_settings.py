@@ -31,15 +31,7 @@ _DESTROY = "Call destroy() on the executor first."
 
 
 class CompiledSettings:
-    """The user's optimizer, as one program knows it.
-
-    Args:
-        layout: of the program.
-        optimizer: the user's.
-
-    Attributes:
-        layout: of the program.
-    """
+    """The user's optimizer, as one program, with this layout, knows it."""
 
     def __init__(self, layout: UpdateLayout, optimizer: torch.optim.Optimizer):
         self.layout = layout

@@ -20,10 +20,6 @@ LARGEST = {name: torch.finfo(torch_dtype(name)).max for name in ("f16", "bf16", 
 class GradientFactor:
     """What the update multiplies all gradients by.
 
-    Args:
-        scaling: the program's ``LossScale``; None without one.
-        wide: the type to compute in, float64 where the gradients are.
-
     Attributes:
         scale: the factor, without dimensions; None: 1.
         skip: whether nothing is updated; None: never.
@@ -43,13 +39,8 @@ class GradientFactor:
             self.states, self.loss = scaling.states, ir_dtype(scaling.loss)
 
     def clip_norm(self, e, spec, gradients: dict, limits: list) -> None:
-        """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by.
-
-        Args:
-            e: emitter of the graph that has the update.
-            spec: the loops around the graph.
-            gradients: the reduced gradients, by path; the norm is that of all of them.
-            limits: values that the norm must not exceed; infinite ones set no limit.
+        """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by. The norm
+        is that of all ``gradients`` together, which are reduced; infinite ``limits`` set no limit.
         """
         total = None
         for path, value in gradients.items():

@@ -28,10 +28,10 @@ class GroupLayout:
     Attributes:
         stream: of the group's hyper-parameters.
         compiled_in: what ``OptimizerSpec.compiled_in`` said of the group.
-        params: ``(parameter name, parameter)`` of those that are updated.
+        params: ``(name, parameter)`` of those that are updated.
         states: ``(path, parameter name, key)`` of what is kept; of the key ``step`` too, where
-            there are other states. Parameters that have made equal numbers of updates share
-            the path of that.
+            there are other states. Parameters that have made equal numbers of updates share the
+            path of that.
         types: ``(setting, dtype of a parameter, dtype)`` for the settings that give types.
         constants: the hyper-parameters that must not change.
         velocity_scaling: the factor of the combined velocities that the program has at present.
@@ -47,15 +47,8 @@ class GroupLayout:
 
 
 class StateEntry(NamedTuple):
-    """A state of one parameter.
-
-    Attributes:
-        path: on the device.
-        parameter: its name; "" for what is kept once for all parameters.
-        tensor: the parameter itself; ``GLOBAL`` for that.
-        key: what torch's optimizer calls it.
-        group: of the parameter; None: it is kept once for all.
-    """
+    """A state of one parameter. One that is kept once for all has no parameter name, the tensor
+    ``GLOBAL`` and no group."""
 
     path: str
     parameter: str
@@ -69,8 +62,6 @@ class UpdateLayout:
     """What is compiled for a whole optimizer.
 
     Attributes:
-        spec: its kind.
-        groups: its parameter groups.
         constants: the settings that all groups share and that must not change.
         streamed: those of these settings that the program reads.
         loss: dtype of the loss that is scaled; "": none is.
@@ -121,11 +112,8 @@ class UpdateLayout:
 
     @classmethod
     def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
-        """The layout that :meth:`to_data` described, of the parameters of these names.
-
-        Raises:
-            ValueError: The data are of another form.
-        """
+        """The layout that :meth:`to_data` described, of the parameters of these names. Raises a
+        ValueError for data of another form."""
         by_name = {spec.name: spec for spec in ROWS.values()}
         schema.check(data, {"class": {*by_name}, "groups": list, "constants": {str: _CONSTANT},
                             "streamed": [{*SHARED}], "loss": {"", *LARGEST},

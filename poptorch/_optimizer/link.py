@@ -21,7 +21,9 @@ from typing import NamedTuple
 
 import torch
 
+from poptorch._base import interrupts
 from poptorch._base.logging import logger
+from poptorch._base.torch_private.modes_off import computes_values
 from poptorch._optimizer import checks, update
 from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
@@ -33,9 +35,9 @@ from poptorch._optimizer.compiled_settings import (
     is_constant,
 )
 from poptorch._optimizer.device_states import DeviceStates
-from poptorch._optimizer.executor_states import ExecutorStates
 from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
 from poptorch._optimizer.layout import UpdateLayout
+from poptorch._optimizer.live_states import LiveStates, live
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
 from poptorch._optimizer.state_names import use_saved_form
@@ -53,19 +55,10 @@ class _Program(NamedTuple):
 
 
 class OptimizerLink:
-    """Connects an executor with the torch optimizer that the user holds.
+    """Connects an executor with the torch optimizer that the user holds; None: SGD with a learning
+    rate of 0.01.
 
-    Args:
-        module: the user's module, whose parameters are updated.
-        optimizer: the user's; None: SGD with a learning rate of 0.01.
-        relax: log attributes that the device does not use at level DEBUG only.
-
-    Attributes:
-        optimizer: the one in use.
-
-    Raises:
-        poptorch.Error: The device has no update of its kind, or it holds no parameter of the
-            module.
+    Raises an Error if the device has no update of its kind, or it holds no parameter of the module.
     """
 
     def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None,
@@ -74,7 +67,7 @@ class OptimizerLink:
         if optimizer is None:
             trained = [p for p in module.parameters() if p.requires_grad]
             optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
-        self._states = ExecutorStates()
+        self._states = _ExecutorStates()
         # An executor that was forgotten without destroy() leaves the state to its optimizer.
         weakref.finalize(self, self._states.let_go).atexit = False
         self._watch = checks.AttributeWatch(relax)
@@ -104,11 +97,8 @@ class OptimizerLink:
                            type(optimizer).__name__, type(self._module).__name__)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimizer, or the same one with other settings.
-
-        Raises:
-            ValueError: It would change what is compiled in.
-        """
+        """Takes another optimizer, or the same one with other settings. Raises a ValueError if it
+        would change what is compiled in."""
         spec_of(optimizer)
         current = self._current and self._current.settings
         is_another = optimizer is not self.optimizer
@@ -132,25 +122,15 @@ class OptimizerLink:
     # -- the programs of the executor ----------------------------------------------------------
 
     def compiled(self, program, executable, can_run: bool) -> None:
-        """Adds a program and makes it the current one.
-
-        Args:
-            program: what translate made.
-            executable: the compiled program.
-            can_run: whether the program is to run here.
-        """
+        """Adds a program, and makes it the current one. ``can_run``: it is to run here."""
         states = DeviceStates(program, executable)
         self._states.add(states, can_run)
         self._programs.append(_Program(CompiledSettings(program.optimizer, self.optimizer), states))
         self.select(program)
 
     def select(self, program) -> None:
-        """Makes a program that was compiled before the current one. Its states follow with the
-        next :meth:`before_run`.
-
-        Args:
-            program: what translate made.
-        """
+        """Makes a program that was compiled before the current one. Its states follow with the next
+        :meth:`before_run`."""
         self._current = self._of(program)
 
     def _of(self, program) -> _Program:
@@ -158,11 +138,8 @@ class OptimizerLink:
                     if known.settings.layout is program.optimizer)
 
     def forget(self, program=None) -> None:
-        """Reads the states of a program that is given up.
-
-        Args:
-            program: what translate made; None: all programs, so that any optimizer may come next.
-        """
+        """Reads the states of a program that is given up; None: of all, so that any optimizer may
+        come next."""
         for gone in list(self._programs) if program is None else [self._of(program)]:
             self._programs.remove(gone)
             if gone is self._current:
@@ -175,10 +152,7 @@ class OptimizerLink:
         return self._current is not None
 
     def recompile_reason(self, program=None) -> str | None:
-        """Why a program does not fit the optimizer any more; None: it does.
-
-        Args:
-            program: what translate made; None: the current one.
+        """Why a program (None: the current one) does not fit the optimizer any more; None: it does.
         """
         known = self._current if program is None else self._of(program)
         if known is None:
@@ -209,12 +183,8 @@ class OptimizerLink:
     def before_run(self, call) -> None:
         """Sends the current program the settings that changed, and the states that the host has.
 
-        Args:
-            call: of the program.
-
-        Raises:
-            poptorch.Error: A state is not of the shape that the program has.
-            ValueError: A setting changed that is compiled in.
+        Raises an Error if a state is not of the shape that the program has, a ValueError if a
+        setting changed that is compiled in.
         """
         settings, states = self._current
         if not settings.is_sent():
@@ -233,11 +203,8 @@ class OptimizerLink:
     # -- files ---------------------------------------------------------------------------------
 
     def before_save(self) -> None:
-        """Gives the current program the newest states, for a file.
-
-        Raises:
-            poptorch.Error: The program does not fit the optimizer any more.
-        """
+        """Gives the current program the newest states, for a file. Raises an Error if the program
+        does not fit the optimizer any more."""
         reason = self.recompile_reason()
         if reason is not None:
             raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
@@ -272,11 +239,8 @@ class OptimizerLink:
             self.optimizer, spec_of(self.optimizer), name, value)
 
     def sum_dtypes(self, gradients: dict[str, tuple]) -> dict[str, torch.dtype]:
-        """The types in which gradients are added up, by name.
-
-        Args:
-            gradients: the parameter, and the type of its gradient, by name.
-        """
+        """The types in which gradients are added up, by name, from each parameter and the type of
+        its gradient."""
         group_of = {id(p): group for group in groups_of(self.optimizer) for p in group["params"]}
         found = {}
         for name, (parameter, dtype) in gradients.items():
@@ -293,12 +257,7 @@ class OptimizerLink:
         return any(dtype in _HALVES for dtype in self.sum_dtypes(trained).values())
 
     def adds_to_velocities(self, spec, params: dict[str, torch.Tensor]) -> bool:
-        """Whether gradients of micro-batches are added to states, see ``update.py``.
-
-        Args:
-            spec: the loops around the graph.
-            params: those that have a gradient, by name.
-        """
+        """Whether gradients of micro-batches are added to states, see ``update.py``."""
         limits = (spec.clip_norm, spec.clip_value)
         if any(limit is not None for limit in limits) or spec.automatic_loss_scaling \
                 or self._is_streamed("max_grad_norm", math.inf):
@@ -317,15 +276,8 @@ class OptimizerLink:
 
     def velocities(self, e, spec, params: dict[str, torch.Tensor], sizes: dict[str, list[int]],
                    inverse) -> Velocities:
-        """The states that gradients are added to.
-
-        Args:
-            e: emitter of the graph that has the update.
-            spec: the loops around the graph.
-            params: those that have a gradient, by name.
-            sizes: of their values on the device, by name.
-            inverse: the value that undoes the loss scale; None without one.
-        """
+        """The states that gradients are added to. ``sizes`` are those on the device; ``inverse``
+        undoes the loss scale."""
         found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
         for number, group, held in self._combined_groups(params):
             types = {name: (p.dtype, sizes[name]) for name, p in held.items()}
@@ -333,15 +285,8 @@ class OptimizerLink:
         return found
 
     def factor(self, e, spec, program, gradients: dict, scaling) -> tuple:
-        """The gradients that the update sees, and by what it multiplies them.
-
-        Args:
-            e: emitter of the graph that has the update.
-            spec: the loops around the graph.
-            program: which is translated.
-            gradients: the reduced gradients, by name.
-            scaling: the program's ``LossScale``; None without one.
-        """
+        """The gradients that the update sees, and by what it multiplies them. ``gradients`` are
+        reduced; ``scaling`` is the program's ``LossScale``."""
         is_wide = any(value.dtype == "f64" for value in gradients.values())
         wide = torch.float64 if is_wide else torch.float32
         factor = GradientFactor(scaling, wide)
@@ -377,3 +322,77 @@ class OptimizerLink:
         """Raises an Error when a setting has a value that the device cannot use."""
         device_settings.check(self.optimizer)
         checks.check_differentiable(self.optimizer)
+
+
+class _ExecutorStates:
+    """The states of the programs of one executor. An object of its own, so that an executor that is
+    forgotten can still let go of its programs. ``store`` is the optimizer's ``LiveStates``."""
+
+    def __init__(self):
+        self._optimizer = None
+        self.store: LiveStates | None = None
+        self._devices: list[DeviceStates] = []
+
+    def use(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes an optimizer; where it has no state, it continues from the one before."""
+        if self._optimizer is not None:
+            self.find_store()
+        if optimizer is self._optimizer:
+            return
+        old, before = self.store, self._optimizer
+        self._optimizer, self.store = optimizer, live(optimizer)
+        if old is None or old is self.store:
+            return
+        if spec_of(before) is spec_of(optimizer):
+            members = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self.store.take_over(old, self._devices, members)
+        self._remember(old)
+
+    def _remember(self, old: LiveStates) -> None:
+        for device in self._devices:
+            device.previous.append(weakref.ref(old))
+
+    def find_store(self) -> LiveStates:
+        """The ``LiveStates`` of the optimizer, also after a program replaced ``optimizer.state``,
+        as ``load_state_dict`` of torch does."""
+        if self._optimizer.state is not self.store:
+            old, self.store = self.store, live(self._optimizer)
+            self.store.replace(old)
+            self._remember(old)
+        return self.store
+
+    def add(self, device: DeviceStates, is_shown: bool) -> None:
+        """Adds a program; ``ipu_state`` shows its states if ``is_shown``."""
+        self.find_store().bind(device, is_shown)
+        self._devices.append(device)
+
+    def is_running(self, device: DeviceStates) -> bool:
+        """Whether only runs of this program changed or read the state since its last run."""
+        store = self.store
+        return store.running is device and self._optimizer.state is store
+
+    def give(self, device: DeviceStates) -> None:
+        """Gives a program the newest states."""
+        if not self.is_running(device):
+            with interrupts.deferred():
+                self.find_store().give(device, groups_of(self._optimizer))
+
+    def pull(self, device: DeviceStates) -> None:
+        """Reads the states of a program, before it changes their form."""
+        with interrupts.deferred():
+            self.store.release(device)
+            device.pull_previous()
+
+    def let_go(self) -> None:
+        """As :meth:`release` of all programs, where the garbage collector calls it. Within an
+        operation without values nothing is done: the optimizer keeps the programs until it is
+        asked for a state."""
+        if computes_values():
+            for device in list(self._devices):
+                self.release(device)
+
+    def release(self, device: DeviceStates) -> None:
+        """Reads what a program has, and lets go of it."""
+        self._devices.remove(device)
+        self.store.release(device)
+        device.pull_previous()

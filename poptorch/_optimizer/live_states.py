@@ -31,11 +31,6 @@ class LiveStates(collections.defaultdict):
 
     Users see a ``collections.defaultdict``. Its copies and pickles are plain ones.
 
-    Args:
-        optimizer: the optimizer; it is not kept alive.
-        content: what torch's dictionary holds.
-        kept: what :meth:`kept` returned for an optimizer that was copied.
-
     Attributes:
         owner: weak reference to the optimizer.
         is_loaded: ``load_state_dict`` came after the last run.
@@ -94,11 +89,7 @@ class LiveStates(collections.defaultdict):
         return entry
 
     def named(self, groups: list[dict]) -> Values | None:
-        """``ipu_state``: the states by name, as the next run begins with them.
-
-        Args:
-            groups: the parameter groups, with the settings of the device.
-        """
+        """``ipu_state``: the states by name, as the next run begins with them."""
         self.refresh()
         return self.names.states(self._values_of, groups)
 
@@ -169,11 +160,7 @@ class LiveStates(collections.defaultdict):
     # -- what programs do ----------------------------------------------------------------------
 
     def bind(self, device: DeviceStates, is_shown: bool) -> None:
-        """Takes the names of the parameters of a program.
-
-        Args:
-            device: the program's states.
-            is_shown: whether ``ipu_state`` shows them.
+        """Takes the names of the parameters of a program; ``ipu_state`` shows them if ``is_shown``.
         """
         with self._lock:
             self.names.add(device.names.values(), is_shown)
@@ -189,15 +176,8 @@ class LiveStates(collections.defaultdict):
             return device.uneven(counts)
 
     def give(self, device: DeviceStates, groups: list[dict]) -> None:
-        """Before a run: gives a program the newest states, which it owns from now on.
-
-        Args:
-            device: the program's states.
-            groups: the optimizer's parameter groups, with the settings of the device.
-
-        Raises:
-            poptorch.Error: They do not fit.
-        """
+        """Before a run: gives a program the newest states, which it owns from now on. Raises an
+        Error if they do not fit."""
         with self._lock:
             if self._is_stale(device):
                 self.refresh()
@@ -260,13 +240,8 @@ class LiveStates(collections.defaultdict):
 
     def take_over(self, other: "LiveStates", devices: Collection[DeviceStates],
                   members: set[int]) -> None:
-        """Takes the states of parameters that this optimizer has none of from another one.
-
-        Args:
-            other: the state of the optimizer that this one's optimizer replaces.
-            devices: the programs of the executor; states that they have stay there.
-            members: identities of the parameters of this one's optimizer.
-        """
+        """Takes the states of parameters (``members``) that this optimizer has none of from the one
+        that it replaces. States that ``devices``, the programs of the executor, have stay there."""
         members = members | {id(GLOBAL)}
         with self._lock, other._lock, plain_torch():
             if other.names.waiting or not all(d in devices for d in other._newest.values()):

@@ -51,12 +51,7 @@ def is_combined(group: dict) -> bool:
 
 
 def shared(optimizer: torch.optim.Optimizer, groups: list[dict]) -> dict[str, float]:
-    """The settings that all groups share; an Error if a group has another value.
-
-    Args:
-        optimizer: for the message.
-        groups: what :func:`groups_of` returned for it.
-    """
+    """The settings that all groups share; an Error if a group has another value."""
     found = {name: groups[0][name] for name in SHARED}
     for number, group in enumerate(groups):
         for name, value in found.items():

@@ -35,7 +35,6 @@ class Hyper:
     """One number of the hyper-parameter vector. It is streamed: a new value recompiles nothing.
 
     Attributes:
-        name: what the row calls it.
         key: of the parameter group; ``betas.0`` is the first item of ``betas``.
         value: the number where the group holds None; None: that is an error.
         velocity_power: where a velocity is combined, the number is multiplied by this power of
@@ -104,8 +103,8 @@ class StateTensor:
         type_setting: the setting of the device that gives its dtype; None: the parameter's.
         initial: the value of its elements before the first update, or a function of the group.
         velocity_power: as for ``Hyper``: the device has it multiplied.
-        sizes: a function of the parameter's sizes; it returns None for parameters that do not have
-            this state. None: it has the sizes of the parameter.
+        sizes: a function of the parameter's sizes, None for parameters without this state. None: it
+            has the sizes of the parameter.
     """
 
     key: str
@@ -163,14 +162,8 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class Setting:
-    """A number that an update uses, as ``ipu_param`` and anchors show it.
-
-    Attributes:
-        name: without the parameter's.
-        hyper: names of the hyper-parameters; the number is their product.
-        is_complement: it is 1 minus that.
-        over_loss_scale: it is divided by the loss scale.
-    """
+    """A number that an update uses, as ``ipu_param`` and anchors show it: the product of the
+    hyper-parameters in ``hyper``, 1 minus that, or that divided by the loss scale."""
 
     name: str
     hyper: tuple[str, ...]
@@ -195,16 +188,14 @@ class OptimizerSpec:
             have a row of their own. Its name stands in messages and files.
         hyper: the vector of numbers, in its order.
         flags: keys of groups, or settings of the device, that are compiled in.
-        states: the tensors that it keeps, in the order in which torch's optimizer makes them.
-        settings: the numbers that ``ipu_param`` shows.
+        states: in the order in which torch's optimizer makes them.
         op: of the update. Its operands are ``param``, ``grad``, the states, ``step`` (from 1),
             ``hyper``, ``grad_scale`` and ``skip``; its results are ``param`` and the states; its
             attributes are the flags.
         formula: in place of an op, a function on tensors, see ``formulas.py``.
         is_elementwise: each element of the result depends only on the elements at its own place.
             Otherwise the formula may depend on the number of dimensions, but not on the sizes.
-        counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
-            only the device counts.
+        counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``.
         doc: one line for the reference.
     """
 
@@ -242,26 +233,16 @@ class OptimizerSpec:
                 if state.is_in(group) and state.sizes_for(parameter) is not None]
 
     def is_before(self, values: dict[str, torch.Tensor], group: dict | None) -> bool:
-        """Whether states of a parameter, with its count, are those before the first update.
-
-        Args:
-            values: by torch's keys.
-            group: of the parameter; None: it has none, so all begins at zero.
-        """
+        """Whether states of a parameter, by torch's keys, with its count, are those before the
+        first update. Without a group all begins at zero."""
         initial = {} if group is None else {state.key: state.initial_in(group)
                                             for state in self.states}
         return all((torch.as_tensor(value) == initial.get(key, 0.0)).all()
                    for key, value in values.items())
 
     def evaluate(self, fixed: dict, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Computes the formula.
-
-        Args:
-            fixed: the flags by name, and ``dtype``, in which the parameter is kept.
-            tensors: ``param``, ``grad``, ``step``, and hyper-parameters and states by name.
-
-        Returns:
-            The new ``param``, and the new states by torch's keys.
+        """Computes the formula from the flags and ``dtype`` (``fixed``) and the tensors, all by
+        their names in the formula. Returns the new ``param``, and the new states by torch's keys.
         """
         missing = {state.key: None for state in self.states if state.key not in tensors}
         x = SimpleNamespace(**fixed, **missing, **tensors)

@@ -32,15 +32,7 @@ _NAMES = "ipu_names"  # the key in the parameter groups of a saved state
 
 
 class StateNames:
-    """Names of parameters, and loaded values that wait for one.
-
-    Args:
-        spec: the row of the optimizer.
-        kept: what :meth:`kept` returned for an optimizer that was copied.
-
-    Attributes:
-        waiting: loaded values whose names no parameter has yet.
-    """
+    """Names of parameters, and loaded values (``waiting``) whose names no parameter has yet."""
 
     def __init__(self, spec: OptimizerSpec, kept: dict):
         self._spec = spec
@@ -55,12 +47,8 @@ class StateNames:
                 "settings": self._settings, "waiting": self.waiting}
 
     def add(self, named: Iterable[tuple], is_shown: bool) -> None:
-        """Names parameters.
-
-        Args:
-            named: parameter and name; ``GLOBAL`` and "" for what exists once for all parameters.
-            is_shown: whether ``ipu_state`` shows their states.
-        """
+        """Names parameters; ``GLOBAL`` and "" for what exists once for all parameters.
+        ``ipu_state`` shows their states if ``is_shown``."""
         for tensor, name in named:
             self._named.pop(id(tensor), None)
             if is_shown:
@@ -91,13 +79,7 @@ class StateNames:
                 target[_NAMES] = names
 
     def loaded(self, values: Values | None, settings: Values | None, names: list[tuple]) -> None:
-        """Takes what was loaded; :meth:`take` gives it out.
-
-        Args:
-            values: ``ipu_state``.
-            settings: ``ipu_param``.
-            names: parameter and name, as :func:`names_of` found them.
-        """
+        """Takes ``ipu_state`` and ``ipu_param`` that were loaded; :meth:`take` gives them out."""
         self.add(names, is_shown=True)
         self._settings = settings
         prefix = VELOCITY_SCALING.of("")
@@ -135,12 +117,8 @@ class StateNames:
     # -- what is shown -------------------------------------------------------------------------
 
     def states(self, values_of: Callable, groups: list[dict]) -> Values | None:
-        """``ipu_state``; None before a program is compiled or a state is loaded.
-
-        Args:
-            values_of: returns the states of a parameter by PyTorch's keys.
-            groups: the parameter groups, with the settings of the device.
-        """
+        """``ipu_state``; None before a program is compiled or a state is loaded. ``values_of``
+        returns the states of a parameter by PyTorch's keys."""
         if not self._named:
             return dict(self.waiting) or None
         found = {}
@@ -161,11 +139,7 @@ class StateNames:
         return {**found, **self.waiting}
 
     def settings(self, groups: list[dict]) -> Values | None:
-        """``ipu_param``: the numbers that the updates use.
-
-        Args:
-            groups: as for :meth:`states`.
-        """
+        """``ipu_param``: the numbers that the updates use."""
         if not self._named:
             return self._settings
         has_velocity = any(state.velocity_power for state in self._spec.states)
@@ -187,12 +161,7 @@ class StateNames:
 
 
 def names_of(state_dict: dict, groups: list[dict]) -> list[tuple[torch.Tensor, str]]:
-    """The parameters that a saved state names, with their names.
-
-    Args:
-        state_dict: the saved state.
-        groups: the parameter groups of the optimizer that loads it.
-    """
+    """The parameters that a saved state names, with their names."""
     return [(tensor, name) for group, saved in zip(groups, state_dict["param_groups"])
             for tensor, name in zip(group["params"], saved.get(_NAMES, ())) if name is not None]
 

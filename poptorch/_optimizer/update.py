@@ -23,13 +23,9 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
     """Appends the update of every parameter that has a gradient and is in the optimizer.
 
     Args:
-        e: emitter of the iteration graph.
-        program: gets the states that are updated, and the values that anchors can name.
         gradients: combined gradient of each parameter, by name.
-        spec: the row of the optimizer.
-        groups: its parameter groups, with the settings of the device.
+        groups: the parameter groups, with the settings of the device.
         count_of: returns the updates that a parameter had, from its name and itself.
-        factor: of the gradients.
     """
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
@@ -84,12 +80,7 @@ class _GroupUpdate:
         return self.counters[count]
 
     def emit(self, gradients: dict, count_of) -> None:
-        """Appends the updates.
-
-        Args:
-            gradients: of all parameters, by name.
-            count_of: how many updates a parameter, of a name, has had.
-        """
+        """Appends the updates."""
         for name, parameter in self.compiled.params:
             states = self.spec.states_of(self.group, gradients[name].sizes)
             counter = self._counter(count_of(name, parameter) if states else 0.0)
@@ -194,11 +185,6 @@ _VELOCITY = "momentum_buffer"
 
 class Velocities:
     """The velocities of one program that gradients are added to.
-
-    Args:
-        e: emitter of the graph of an iteration.
-        spec: the loops around the captured graph.
-        inverse: the value that undoes the loss scale; None without one.
 
     Attributes:
         begun: what they hold before the micro-batches, by the name of the parameter.

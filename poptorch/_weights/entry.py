@@ -15,10 +15,7 @@ from poptorch.errors import Error
 
 class Record:
     """A parameter or buffer: where it lies, and what counted its writes when it was last looked at.
-
-    Args:
-        tensor: which is not kept alive.
-        entry: of its storage.
+    The tensor is not kept alive.
 
     Attributes:
         watchers: the modules wrapped for training that watch it.
@@ -55,11 +52,7 @@ def mark_of(tensor: torch.Tensor) -> tuple:
 
 
 class Entry:
-    """What is known of one storage.
-
-    Args:
-        storage: which is not kept alive.
-        forget: called when it is gone.
+    """What is known of one storage, which is not kept alive.
 
     Attributes:
         ownership: who has its newest value.
@@ -125,14 +118,8 @@ def placed(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 class Part:
-    """A state of a program, and the tensor that it is a copy of.
-
-    Attributes:
-        path: of the state.
-        tensor: gives the tensor, or None when it is gone.
-        record: of the tensor.
-        is_updated: runs change it.
-    """
+    """A state of a program, and the tensor that it is a copy of. ``tensor()`` is None when it is
+    gone."""
 
     def __init__(self, path: str, record: Record, is_updated: bool):
         self.path, self.record, self.is_updated = path, record, is_updated
@@ -142,12 +129,8 @@ class Part:
 class CompiledProgram:
     """A compiled program as the store keeps it: its copies, not the user's tensors.
 
-    Args:
-        executable: the compiled program.
-        program: what translate made.
-        executor: whose ``copyWeightsToHost`` is called when the host needs its values.
-
     Attributes:
+        executor: its ``copyWeightsToHost`` is called when the host needs the values; held weakly.
         parts: its states that are copies of tensors, in the order of their paths.
         finalizer: what happens when the executor is forgotten.
         checked_at: the store's number of changes when all its copies were found to be current.
@@ -219,11 +202,8 @@ class CompiledProgram:
                            host_tensor(placed(tensor, storage), part.path))
 
     def check_memory(self) -> None:
-        """Checks that no state that runs change lies in the memory of another one.
-
-        Raises:
-            poptorch.Error: Two do: the program has a copy of each.
-        """
+        """Raises an Error if a state that runs change lies in the memory of another one: the
+        program has a copy of each."""
         for entry in self.entries(updated_only=True):
             for one, other in itertools.combinations(self.parts_in(entry), 2):
                 if (one.is_updated or other.is_updated) and overlap(one.tensor(), other.tensor()):

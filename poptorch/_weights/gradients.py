@@ -23,12 +23,7 @@ _told: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
 
 
 def provide(compiled, options) -> None:
-    """Lets the parameters of a program show their gradients, as far as these are anchored.
-
-    Args:
-        compiled: the ``CompiledModel``.
-        options: resolved options.
-    """
+    """Lets the parameters of a program show their gradients, as far as these are anchored."""
     program = compiled.program
     for short, (name, mode, _) in options.anchored_tensors.items():
         path = name.removeprefix(GRADIENT)
@@ -52,13 +47,8 @@ def of(parameter: torch.Tensor) -> torch.Tensor | None:
 
 
 def read(parameter: torch.Tensor, modules, depth: int = 2) -> torch.Tensor | None:
-    """What ``parameter.grad`` is, where the host has computed none.
-
-    Args:
-        parameter: of a wrapped module.
-        modules: the wrapped modules that have it.
-        depth: frames to the calling program.
-    """
+    """What ``parameter.grad`` is, where the host has computed none. ``modules`` are the wrapped
+    modules that have it, ``depth`` are the frames to the calling program."""
     place = sys._getframe(depth).f_code.co_filename
     if place.startswith(_OPTIMIZERS):  # a step on the host would be one more update
         return None

@@ -106,13 +106,7 @@ def _note(parameter: torch.nn.Parameter, owners: list, grouping: Grouping | None
 
 
 class Groupings:
-    """What was declared for the parameters of one executor's module.
-
-    Args:
-        model: the module.
-        replicas: their number.
-        is_compiled: says whether a program has the parameters.
-    """
+    """What was declared for the parameters of one executor's module."""
 
     def __init__(self, model: torch.nn.Module, replicas: int, is_compiled: Callable[[], bool]):
         self.model = model
@@ -160,9 +154,8 @@ class Groupings:
     def weight_groups(self) -> tuple[tuple[str, WeightGroups], ...]:
         """Path and groups of each weight that has a value for each group.
 
-        Raises:
-            poptorch.Error: Their size does not divide the number of replicas, or the first
-                dimension of a parameter is not their number.
+        Raises an Error if their size does not divide the number of replicas, or the first dimension
+        of a parameter is not their number.
         """
         out, replicas = [], self._replicas
         parameters = dict(self.model.named_parameters())
@@ -176,11 +169,7 @@ class Groupings:
 
 
 class PerReplicaParams(MutableMapping):
-    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path.
-
-    Args:
-        groupings: of the executor.
-    """
+    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path."""
 
     def __init__(self, groupings: Groupings):
         self._groupings = groupings

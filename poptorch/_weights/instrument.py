@@ -25,9 +25,9 @@ def is_instrumented(module: torch.nn.Module) -> bool:
 def instrument(module: torch.nn.Module) -> None:
     """Replaces the module's class by a subclass whose readers first bring the weights to the host.
 
-    The module stays the same object, with the same attributes; pickles and copies of it are of
-    the original class. Where that was done before, only tensors that it did not have then are
-    watched from now on.
+    The module stays the same object, with the same attributes; pickles and copies of it are of the
+    original class. Where that was done before, only tensors that it did not have then are watched
+    from now on.
     """
     if not is_instrumented(module):
         set_class(module, _subclass(type(module)))

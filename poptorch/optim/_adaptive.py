@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import host_step as cpu
-from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer import formulas, rows
 from poptorch.optim._optimizer import Optimizer, torch_step
 
 
@@ -76,7 +75,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             What the closure returned.
         """
         if any(group.get("use_tf_variant") for group in self.param_groups):
-            return cpu.host_step(self, spec_of(self), closure)
+            return formulas.host_step(self, rows.spec_of(self), closure)
         return torch_step(self, torch.optim.RMSprop, closure)
 
     def __setstate__(self, state: dict) -> None:
@@ -85,7 +84,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             group.setdefault("use_tf_variant", self.defaults.get("use_tf_variant", False))
 
 
-class LAMB(Optimizer, cpu.LAMB):
+class LAMB(Optimizer, rows.LAMB):
     """LAMB (arXiv 1904.00962): Adam whose steps are scaled by the parameter's norm.
 
     The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
@@ -128,4 +127,4 @@ class LAMB(Optimizer, cpu.LAMB):
                  accum_type: torch.dtype | None = None,
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None):
-        self._begin(cpu.LAMB, locals())
+        self._begin(rows.LAMB, locals())

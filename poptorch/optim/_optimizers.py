@@ -8,7 +8,6 @@ import torch
 from torch.optim.optimizer import ParamsT
 
 from poptorch._optimizer import formulas
-from poptorch._optimizer.host_step import host_step
 from poptorch._optimizer.rows import spec_of
 from poptorch.optim._optimizer import Optimizer, torch_step
 
@@ -75,7 +74,7 @@ def _adam_step(optimizer: Optimizer, base: type, closure: Callable | None):
                           for key in ("exp_avg", "exp_avg_sq") if key in state)
     if has_other_types or not getattr(optimizer, "bias_correction", True):
         formula = replace(spec_of(optimizer), op=None, formula=formulas.adam)
-        return host_step(optimizer, formula, closure)
+        return formulas.host_step(optimizer, formula, closure)
     return torch_step(optimizer, base, closure)
 
 
