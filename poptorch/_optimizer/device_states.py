@@ -11,7 +11,6 @@ from poptorch._optimizer.spec import (
     GLOBAL_STATES,
     STEP,
     OptimizerSpec,
-    divided,
     multiplied,
     number_type,
 )
@@ -79,7 +78,7 @@ class DeviceStates:
                     value = counts[entry.path] = value.to(number_type())
                 elif entry.tensor is not GLOBAL:
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
-                    value = divided(value, self._scale_of(entry))
+                    value = multiplied(value, 1 / self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found
 

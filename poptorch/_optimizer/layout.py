@@ -102,13 +102,11 @@ class UpdateLayout:
 
     def to_data(self) -> dict:
         """This as plain data, parameters by name."""
-        groups = [{"stream": group.stream, "params": [name for name, _ in group.params],
-                   "states": group.states, "compiled_in": group.compiled_in,
-                   "types": group.types, "constants": group.constants,
-                   "velocity_scaling": group.velocity_scaling}
+        groups = [{**vars(group), "params": [name for name, _ in group.params]}
                   for group in self.groups]
-        return {"class": self.spec.name, "groups": groups, "constants": self.constants,
-                "streamed": self.streamed, "loss": self.loss, "states": self.states}
+        data = {**vars(self), "class": self.spec.name, "groups": groups}
+        del data["spec"]
+        return data
 
     @classmethod
     def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
@@ -127,11 +125,7 @@ class UpdateLayout:
         schema.check(data["groups"], [form], "optimizer.groups")
         for group in data["groups"]:
             schema.check(group["states"], [(str, {*group["params"]}, keys)], "optimizer.states")
-        groups = [GroupLayout(group["stream"], tuple(group["compiled_in"]),
-                              [(name, parameters[name]) for name in group["params"]],
-                              [tuple(state) for state in group["states"]],
-                              [tuple(entry) for entry in group["types"]], group["constants"],
-                              group["velocity_scaling"])
+        groups = [GroupLayout(**{**group, "params": [(name, parameters[name])
+                                                     for name in group["params"]]})
                   for group in data["groups"]]
-        return cls(spec, groups, data["constants"], data["streamed"], data["loss"],
-                   [tuple(entry) for entry in data["states"]])
+        return cls(spec, groups, data["constants"], data["streamed"], data["loss"], data["states"])

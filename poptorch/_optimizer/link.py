@@ -29,7 +29,6 @@ from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
     CompiledSettings,
     check_compatible,
-    check_kind,
     check_settings,
     fix,
     is_constant,
@@ -103,7 +102,6 @@ class OptimizerLink:
         current = self._current and self._current.settings
         is_another = optimizer is not self.optimizer
         if current is not None:
-            check_kind(optimizer, current.layout)
             if is_another:
                 current.check_another(optimizer, self._module)
             elif not current.has_other_members():  # those are for the next call

@@ -17,7 +17,7 @@ import torch
 from poptorch._base.hidden_subclass import plain_access
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import plain_torch
-from poptorch._optimizer.device_states import DeviceStates, Values, version
+from poptorch._optimizer.device_states import DeviceStates, Values
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import groups_of
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, STEP, number_type
@@ -50,7 +50,6 @@ class LiveStates(collections.defaultdict):
         self._newest: dict[int, DeviceStates] = {}
         # Updates of parameters, where torch's optimizer does not count (OptimizerSpec.counts).
         self._counts = {id(p): (p, count) for p, count in kept.get("counts", {}).items()}
-        self._mark_waiting()
 
     def _groups(self) -> list[dict]:
         optimizer = self.owner()
@@ -118,25 +117,12 @@ class LiveStates(collections.defaultdict):
                 if id(tensor) not in kept or not dict.__contains__(self, tensor):
                     dict.__setitem__(self, tensor, entry)
             self.is_loaded = bool(values or content)
-            self._mark_waiting()
             self._place_waiting()
-
-    def _mark_waiting(self) -> None:
-        """Notes the states that values wait beside."""
-        self._marks = {id(tensor): _mark(entry) for tensor, entry in dict.items(self)} \
-            if self.names.waiting else {}
 
     def _place_waiting(self) -> None:
         """Gives parameters the loaded values of their names."""
-        for name, tensor, group, values in self.names.take(self._groups()):
-            with plain_access():
-                entry = dict.get(self, tensor) or {}
-            if tensor is GLOBAL or _is_as_marked(entry, self._marks.get(id(tensor), {})):
-                self._place(tensor, group, values)
-            else:
-                logger.warning("[load_state_dict] ipu_state of %s is not used: the state of the "
-                               "parameter changed after it was loaded, and before a program named "
-                               "it. Load the state again.", name)
+        for tensor, group, values in self.names.take(self._groups()):
+            self._place(tensor, group, values)
 
     def _place(self, tensor: torch.Tensor | str, group: dict | None, values: Values) -> None:
         entry = self._entry_of(tensor)
@@ -179,16 +165,15 @@ class LiveStates(collections.defaultdict):
         """Before a run: gives a program the newest states, which it owns from now on. Raises an
         Error if they do not fit."""
         with self._lock:
+            device.pull_previous(self)
             if self._is_stale(device):
                 self.refresh()
-                device.pull_previous(self)
                 found = {key: self._values_of(tensor) for key, tensor in device.tensors.items()}
                 device.write({key: values for key, values in found.items() if values}, groups)
             if self.names.waiting:
                 logger.warning("The model's optimizer has no state of the name %s: ignored.",
                                " or ".join(self.names.waiting))
                 self.names.waiting.clear()
-            device.pull_previous(self)
             self.ran(device)
             self.is_loaded = False
 
@@ -223,8 +208,6 @@ class LiveStates(collections.defaultdict):
                     if not self._spec.counts:
                         self._counts[key] = tensor, own.pop(COUNT)
                     super().__setitem__(tensor, own)
-                    if self.names.waiting:
-                        self._marks[key] = _mark(own)
                 del self._newest[key]
 
     def refresh(self) -> None:
@@ -260,7 +243,6 @@ class LiveStates(collections.defaultdict):
                     if key in other._counts:
                         self._counts[key] = other._counts[key]
             self.names.add_from(other.names, takes_waiting=not has_begun)
-            self._mark_waiting()
             self.is_loaded = self.is_loaded or other.is_loaded
 
     def has_begun(self) -> bool:
@@ -333,24 +315,6 @@ def _copied(entry: dict) -> dict:
             for key, value in entry.items()}
 
 
-def _mark(entry: dict) -> dict:
-    """What to compare the state of a parameter with later."""
-    return {key: (value, version(value)) for key, value in entry.items()}
-
-
-def _is_as_marked(entry: dict, mark: dict) -> bool:
-    return entry.keys() == mark.keys() and all(
-        entry[key] is value and version(value) == known for key, (value, known) in mark.items())
-
-
-def _add_access_hooks() -> None:
-    """Makes every access to the dictionary call ``refresh()`` first."""
-    for name in ("__contains__", "__delitem__", "__getitem__", "__ior__", "__iter__", "__len__",
-                 "__reversed__", "__setitem__", "clear", "get", "items", "keys", "pop", "popitem",
-                 "setdefault", "update", "values"):
-        setattr(LiveStates, name, _accessing(name))
-
-
 def _accessing(name: str):
     original = getattr(collections.defaultdict, name)
 
@@ -362,7 +326,11 @@ def _accessing(name: str):
     return method
 
 
-_add_access_hooks()
+# Every access to the dictionary brings it up to date first.
+for _name in ("__contains__", "__delitem__", "__getitem__", "__ior__", "__iter__", "__len__",
+              "__reversed__", "__setitem__", "clear", "get", "items", "keys", "pop", "popitem",
+              "setdefault", "update", "values"):
+    setattr(LiveStates, _name, _accessing(_name))
 
 
 def live(optimizer: torch.optim.Optimizer) -> LiveStates:

@@ -73,6 +73,7 @@ _SGD = OptimizerSpec(
 _ADAM = OptimizerSpec(
     cls=torch.optim.Adam,
     op="adam_update",
+    formula=formulas.adam,
     hyper=_OF_ADAM,
     flags=("amsgrad", "maximize", "decoupled_weight_decay", "bias_correction"),
     states=(*_MOMENTS,

@@ -78,17 +78,11 @@ def number_type() -> torch.dtype:
 
 
 def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
-    """A tensor times a factor, in single precision at least, with one rounding."""
+    """A tensor times a factor, in single precision at least. Double precision is on the way, so
+    that the inverse factor gives the tensor again."""
     if factor == 1:
         return value
     return (value.double() * factor).to(torch.promote_types(value.dtype, torch.float32))
-
-
-def divided(value: torch.Tensor, factor: float) -> torch.Tensor:
-    """The inverse of :func:`multiplied`."""
-    if factor == 1:
-        return value
-    return (value.double() / factor).to(torch.promote_types(value.dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -192,7 +186,7 @@ class OptimizerSpec:
         op: of the update. Its operands are ``param``, ``grad``, the states, ``step`` (from 1),
             ``hyper``, ``grad_scale`` and ``skip``; its results are ``param`` and the states; its
             attributes are the flags.
-        formula: in place of an op, a function on tensors, see ``formulas.py``.
+        formula: a function on tensors, see ``formulas.py``; with an op, for the CPU alone.
         is_elementwise: each element of the result depends only on the elements at its own place.
             Otherwise the formula may depend on the number of dimensions, but not on the sizes.
         counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``.

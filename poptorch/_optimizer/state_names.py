@@ -25,7 +25,7 @@ from poptorch._optimizer.spec import (
     VELOCITY_SCALING,
     OptimizerSpec,
     StateTensor,
-    divided,
+    multiplied,
 )
 
 _NAMES = "ipu_names"  # the key in the parameter groups of a saved state
@@ -88,24 +88,24 @@ class StateNames:
         self.waiting = {**self.waiting, **(values or {})}
 
     def take(self, groups: list[dict]) -> Iterator[tuple]:
-        """Gives out the waiting values of parameters that have a name: the name, the parameter, its
-        group, and the values by PyTorch's keys in the form that the host has."""
+        """Gives out the waiting values of parameters that have a name: the parameter, its group,
+        and the values by PyTorch's keys in the form that the host has."""
         by_name = self.by_name()
         if "" in by_name:
             names = [name for name in GLOBAL_NAMES if name in self.waiting]
             if names:
-                yield "", GLOBAL, None, {GLOBAL_NAMES[n]: self.waiting.pop(n) for n in names}
+                yield GLOBAL, None, {GLOBAL_NAMES[n]: self.waiting.pop(n) for n in names}
         group_of = {id(p): group for group in groups for p in group["params"]}
         for name, tensor in by_name.items():
             group, values = group_of.get(id(tensor)), {}
             for state in self._spec.states:
                 if state.of(name) in self.waiting:
                     value = self.waiting.pop(state.of(name))
-                    values[state.key] = divided(value, self._scale(name, state, group))
+                    values[state.key] = multiplied(value, 1 / self._scale(name, state, group))
             if f"{STEP}___{name}" in self.waiting:
                 values[COUNT] = self.waiting.pop(f"{STEP}___{name}")
             if values:
-                yield name, tensor, group, values
+                yield tensor, group, values
 
     def _scale(self, name: str, state: StateTensor, group: dict | None) -> float:
         """By what a waiting value is multiplied: the scaling it was saved with, or the group's."""

@@ -1,12 +1,10 @@
 """RMSprop and LAMB, for the CPU, too."""
 
-from collections.abc import Callable
-
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import formulas, rows
-from poptorch.optim._optimizer import Optimizer, torch_step
+from poptorch._optimizer import rows
+from poptorch.optim._optimizer import Optimizer
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -64,19 +62,6 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
     def use_tf_variant(self) -> bool:
         """Whether the first parameter group is of the TensorFlow variant."""
         return bool(self.param_groups[0].get("use_tf_variant"))
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU.
-
-        Args:
-            closure: computes the loss and its gradients first; None: they are there.
-
-        Returns:
-            What the closure returned.
-        """
-        if any(group.get("use_tf_variant") for group in self.param_groups):
-            return formulas.host_step(self, rows.spec_of(self), closure)
-        return torch_step(self, torch.optim.RMSprop, closure)
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)

@@ -1,15 +1,10 @@
 """SGD, Adam and AdamW. Each is torch's class of that name (so it also works on the CPU and with
 learning-rate schedulers), marked as one of ours."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import formulas
-from poptorch._optimizer.rows import spec_of
-from poptorch.optim._optimizer import Optimizer, torch_step
+from poptorch.optim._optimizer import Optimizer
 
 
 class SGD(Optimizer, torch.optim.SGD):
@@ -66,18 +61,6 @@ class SGD(Optimizer, torch.optim.SGD):
         self._begin(torch.optim.SGD, locals())
 
 
-def _adam_step(optimizer: Optimizer, base: type, closure: Callable | None):
-    """``step()`` of Adam and AdamW on the CPU. PyTorch's takes no moments of another type than the
-    parameter's, which come from a device, and always corrects their bias."""
-    has_other_types = any(state[key].dtype is not parameter.dtype
-                          for parameter, state in optimizer.state.items()
-                          for key in ("exp_avg", "exp_avg_sq") if key in state)
-    if has_other_types or not getattr(optimizer, "bias_correction", True):
-        formula = replace(spec_of(optimizer), op=None, formula=formulas.adam)
-        return formulas.host_step(optimizer, formula, closure)
-    return torch_step(optimizer, base, closure)
-
-
 class Adam(Optimizer, torch.optim.Adam):
     """Adam, as ``torch.optim.Adam``.
 
@@ -123,17 +106,6 @@ class Adam(Optimizer, torch.optim.Adam):
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
         self._begin(torch.optim.Adam, locals())
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU.
-
-        Args:
-            closure: computes the loss and its gradients first; None: they are there.
-
-        Returns:
-            What the closure returned.
-        """
-        return _adam_step(self, torch.optim.Adam, closure)
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -181,14 +153,3 @@ class AdamW(Optimizer, torch.optim.AdamW):
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
         self._begin(torch.optim.AdamW, locals())
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU.
-
-        Args:
-            closure: computes the loss and its gradients first; None: they are there.
-
-        Returns:
-            What the closure returned.
-        """
-        return _adam_step(self, torch.optim.AdamW, closure)
