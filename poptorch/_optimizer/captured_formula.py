@@ -21,7 +21,6 @@ class FormulaNodes(Nodes):
     """Translates a captured formula, for parameters of any sizes."""
 
     def translate(self, node: torch.fx.Node) -> None:
-        """Appends the ops of one node, as part of the update."""
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
@@ -90,8 +89,6 @@ class CapturedFormula:
 
 
 class Formulas:
-    """The captured formulas of one update."""
-
     def __init__(self, e):
         self.emitter = e
         self._nodes = FormulaNodes(e)

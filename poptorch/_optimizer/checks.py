@@ -7,6 +7,7 @@ import torch
 from poptorch._base.logging import logger
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import SETTINGS, DeviceSettings
+from poptorch._weights.watched import parts_of
 from poptorch.errors import Error
 
 # Our own, names of parameters, and what torch's learning-rate schedulers write into groups and
@@ -18,11 +19,6 @@ _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_m
 def _is_of_rows(cls: type, of_row: type) -> bool:
     """Whether a class is that of a row, or the one of ``poptorch.optim`` made of it."""
     return cls is of_row or (issubclass(cls, DeviceSettings) and cls.__bases__[-1] is of_row)
-
-
-def has_step_hooks(optimizer) -> bool:
-    """Whether ``register_step_pre_hook`` or ``register_step_post_hook`` was called."""
-    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
 
 
 def check_differentiable(optimizer) -> None:
@@ -54,7 +50,8 @@ class AttributeWatch:
             logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
                            "directly. The device updates as %s does and ignores what %s "
                            "changes.", kind.__name__, spec.name, kind.__name__)
-        if has_step_hooks(optimizer) and not self._has_told_of_hooks:
+        has_hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        if has_hooks and not self._has_told_of_hooks:
             self._has_told_of_hooks = True
             logger.warning("%s has hooks of step(): Poptorch does not run Python optimizer code "
                            "directly, so a call of the model does not call them.", kind.__name__)
@@ -83,15 +80,10 @@ class AttributeWatch:
 
 def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """As ``named_parameters``, without a copy of the weights to the host."""
-    parts, seen = [("", module)], set()
-    while parts:
-        path, part = parts.pop(0)
-        if part is None or id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield from ((path + name, parameter) for name, parameter in part._parameters.items()
-                    if parameter is not None)
-        parts += [(f"{path}{name}.", child) for name, child in part._modules.items()]
+    for path, part in parts_of(module):
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                yield path + name, parameter
 
 
 def check_members(optimizer: torch.optim.Optimizer, module: torch.nn.Module,

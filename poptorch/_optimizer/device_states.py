@@ -86,15 +86,10 @@ class DeviceStates:
         """Gives the program the states of all parameters, by identity and torch's keys; what is not
         among them begins as it does before the first update.
 
-        Raises an Error if a value is not of the shape of the device's, or if parameters that are
-        counted together have different counts.
+        Raises an Error if a value is not of the shape of the device's.
         """
         with plain_torch():
             self._check_shapes(values)
-            uneven = self.uneven({key: _count(own) for key, own in values.items()})
-            if uneven is not None:
-                raise Error("[load_state_dict] {} is {:g} and {} is {:g}, but the program counts "
-                            "both together. Call the model, or make them equal.".format(*uneven))
             group_of = {id(p): group for group in groups for p in group["params"]}
             for entry, state, weight_groups in self._entries:
                 value = values.get(id(entry.tensor), {}).get(entry.key)
@@ -164,10 +159,6 @@ class DeviceStates:
                 raise Error(f"[load_state_dict] {self.outside(entry.key, entry.parameter)} has "
                             f"the shape {shape}, the model needs {needed}. Load the state of an "
                             f"optimizer of the same model.")
-
-
-def _count(values: Values) -> float:
-    return float(values.get(COUNT, 0.0))
 
 
 def version(value) -> int | None:

@@ -58,13 +58,11 @@ def rmsprop(x) -> dict[str, torch.Tensor]:
         mean_square = mean_square - new["grad_avg"] * new["grad_avg"]
     if x.use_tf_variant:
         change = x.lr * grad / (mean_square + x.eps).sqrt()
-        if x.momentum_buffer is not None:
-            change = new["momentum_buffer"] = x.momentum * x.momentum_buffer + change
-        return {"param": x.param - change, **new}
-    change = grad / (mean_square.sqrt() + x.eps)
+    else:
+        change = grad / (mean_square.sqrt() + x.eps)
     if x.momentum_buffer is not None:
         change = new["momentum_buffer"] = x.momentum * x.momentum_buffer + change
-    return {"param": x.param - x.lr * change, **new}
+    return {"param": x.param - (change if x.use_tf_variant else x.lr * change), **new}
 
 
 def lamb(x) -> dict[str, torch.Tensor]:

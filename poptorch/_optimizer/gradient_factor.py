@@ -39,9 +39,8 @@ class GradientFactor:
             self.states, self.loss = scaling.states, ir_dtype(scaling.loss)
 
     def clip_norm(self, e, spec, gradients: dict, limits: list) -> None:
-        """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by. The norm
-        is that of all ``gradients`` together, which are reduced; infinite ``limits`` set no limit.
-        """
+        """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by, for each
+        limit. Infinite limits limit nothing."""
         total = None
         for path, value in gradients.items():
             wide = cast(e, value, self._wide)
@@ -74,7 +73,6 @@ class GradientFactor:
         return clipped
 
     def applied(self, e, gradient):
-        """A gradient times the factor."""
         if self.scale is None:
             return gradient
         return op(e, "mul", cast(e, gradient, self._wide), self.scale)
@@ -104,10 +102,8 @@ def stream(e, name: str, sizes: Sequence[int] = ()):
 
 
 def velocity_stream(name: str) -> str:
-    """The stream of the velocity scaling of a group."""
     return f"{name}.velocity_scaling"
 
 
 def number(e, hyper, index: int):
-    """One number of a vector of hyper-parameters, without dimensions."""
     return e.reshape(e.slice(hyper, 0, index, index + 1), [])

@@ -76,7 +76,6 @@ class UpdateLayout:
     states: list = field(default_factory=list)
 
     def entries(self) -> Iterator[StateEntry]:
-        """The states of all parameters."""
         for group in self.groups:
             tensors = dict(group.params)
             for path, name, key in group.states:

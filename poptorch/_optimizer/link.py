@@ -1,15 +1,5 @@
 """What an executor has to do with the user's optimizer.
 
-| when | the executor calls | what it does |
-|---|---|---|
-| compile | translate's methods, ``compiled(program, ...)`` | adds a program and makes it current |
-| before a run | ``recompile_reason()``, ``before_run(call)`` | sends changed numbers and states |
-| after a run | ``after_run()`` | notes that the program has the newest states |
-| save | ``before_save()``, ``exported()`` | gives the program the states that the host has |
-| load | ``check_compatible(layout)``, ``loaded_with_program()`` | takes the states of a file |
-| another program | ``select(program)`` | makes a program that was compiled before current |
-| destroy | ``forget()`` | reads the states of all programs, or of one |
-
 States need no copy when another program of the executor becomes current: ``LiveStates`` knows which
 program has the newest ones, and the next ``before_run`` moves them.
 """
@@ -47,8 +37,6 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 class _Program(NamedTuple):
-    """What the link knows of one program."""
-
     settings: CompiledSettings
     states: DeviceStates
 
@@ -146,7 +134,6 @@ class OptimizerLink:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether there is a program."""
         return self._current is not None
 
     def recompile_reason(self, program=None) -> str | None:
@@ -303,7 +290,6 @@ class OptimizerLink:
         return gradients, factor
 
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor) -> UpdateLayout:
-        """Appends the update to a program, see :func:`update.emit_update`."""
         self.check_values()
         self._check_members(self.optimizer, "trainingModel")  # either may have changed since
         store = self._states.find_store()
@@ -360,7 +346,6 @@ class _ExecutorStates:
         return self.store
 
     def add(self, device: DeviceStates, is_shown: bool) -> None:
-        """Adds a program; ``ipu_state`` shows its states if ``is_shown``."""
         self.find_store().bind(device, is_shown)
         self._devices.append(device)
 
@@ -370,7 +355,6 @@ class _ExecutorStates:
         return store.running is device and self._optimizer.state is store
 
     def give(self, device: DeviceStates) -> None:
-        """Gives a program the newest states."""
         if not self.is_running(device):
             with interrupts.deferred():
                 self.find_store().give(device, groups_of(self._optimizer))
@@ -390,7 +374,6 @@ class _ExecutorStates:
                 self.release(device)
 
     def release(self, device: DeviceStates) -> None:
-        """Reads what a program has, and lets go of it."""
         self._devices.remove(device)
         self.store.release(device)
         device.pull_previous()

@@ -79,14 +79,6 @@ class LiveStates(collections.defaultdict):
         waiting = self.names.waiting.get(f"{STEP}___{name}")
         return self._count_of(tensor) if waiting is None else float(waiting)
 
-    def _entry_of(self, tensor: torch.Tensor | str) -> dict:
-        with plain_access():
-            entry = dict.get(self, tensor)
-            if entry is None:
-                entry = {}
-                dict.__setitem__(self, tensor, entry)
-        return entry
-
     def named(self, groups: list[dict]) -> Values | None:
         """``ipu_state``: the states by name, as the next run begins with them."""
         self.refresh()
@@ -125,7 +117,8 @@ class LiveStates(collections.defaultdict):
             self._place(tensor, group, values)
 
     def _place(self, tensor: torch.Tensor | str, group: dict | None, values: Values) -> None:
-        entry = self._entry_of(tensor)
+        with plain_access():
+            entry = dict.setdefault(self, tensor, {})
         if tensor is GLOBAL:
             entry |= values
             return
@@ -153,7 +146,6 @@ class LiveStates(collections.defaultdict):
             self.running = None
 
     def uneven(self, device: DeviceStates) -> tuple | None:
-        """See :meth:`DeviceStates.uneven`."""
         with self._lock, plain_torch():
             if not self._is_stale(device):
                 return None
@@ -279,7 +271,6 @@ class LiveStates(collections.defaultdict):
                                               if id(tensor) not in device.tensors})
 
     def copy(self) -> collections.defaultdict:
-        """A plain dictionary of the same content."""
         self.refresh()
         with plain_access():
             return collections.defaultdict(self.default_factory, dict.items(self))

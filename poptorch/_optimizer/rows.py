@@ -120,7 +120,6 @@ class LAMB(torch.optim.Optimizer):
             "maximize": False})
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU."""
         return formulas.host_step(self, spec_of(self), closure)
 
 

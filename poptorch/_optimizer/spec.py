@@ -111,15 +111,12 @@ class StateTensor:
     sizes: Callable[[list[int]], list[int] | None] | None = None
 
     def of(self, parameter: str) -> str:
-        """Its name outside, for one parameter."""
         return f"{self.outside}___{parameter}"
 
     def is_in(self, group: dict) -> bool:
-        """Whether parameters of a group have it."""
         return self.when is None or bool(group.get(self.when))
 
     def initial_in(self, group: dict) -> float:
-        """The value of its elements before the first update, in a group."""
         return float(self.initial(group)) if callable(self.initial) else self.initial
 
     def scale_in(self, group: dict) -> float:
@@ -133,7 +130,6 @@ class StateTensor:
         return list(parameter) if self.sizes is None else self.sizes(list(parameter))
 
     def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
-        """Its dtype on the device."""
         if self.has_no_dims:
             return number_type()
         return dtype_of(group, None if is_combined(group) else self.type_setting, parameter.dtype)
@@ -143,7 +139,6 @@ class StateTensor:
         return dtype if self.has_no_dims else torch.promote_types(dtype, parameter.dtype)
 
     def before(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
-        """The state before the first update."""
         return torch.full(self.sizes_for(parameter.shape), self.initial_in(group),
                           dtype=self._host_dtype(parameter, group))
 
@@ -165,7 +160,6 @@ class Setting:
     over_loss_scale: bool = False
 
     def of(self, parameter: str) -> str:
-        """Its name outside, for one parameter."""
         return f"{self.name}___specific___{parameter}"
 
 
@@ -206,15 +200,12 @@ class OptimizerSpec:
 
     @property
     def name(self) -> str:
-        """What messages and files call it."""
         return self.cls.__name__
 
     def hyper_values(self, group: dict) -> list[float]:
-        """The hyper-parameter vector of one group."""
         return [hyper.of(group) for hyper in self.hyper]
 
     def flag_values(self, group: dict) -> dict[str, bool]:
-        """The flags of one group."""
         return {name: bool(group.get(name)) for name in self.flags}
 
     def compiled_in(self, group: dict) -> tuple[bool, ...]:
@@ -245,7 +236,6 @@ class OptimizerSpec:
         return self.formula(x)
 
     def setting_values(self, group: dict) -> list[tuple[Setting, float]]:
-        """The settings of one group."""
         values = dict(zip((hyper.name for hyper in self.hyper), self.hyper_values(group)))
         found = []
         for setting in self.settings:

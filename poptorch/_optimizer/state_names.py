@@ -42,13 +42,11 @@ class StateNames:
         self.waiting: Values = dict(kept.get("waiting", {}))
 
     def kept(self) -> dict:
-        """What a copy needs."""
         return {"names": dict(self._named.values()), "scales": self._scales,
                 "settings": self._settings, "waiting": self.waiting}
 
     def add(self, named: Iterable[tuple], is_shown: bool) -> None:
-        """Names parameters; ``GLOBAL`` and "" for what exists once for all parameters.
-        ``ipu_state`` shows their states if ``is_shown``."""
+        """Names parameters; ``GLOBAL`` and "" for what exists once for all of them."""
         for tensor, name in named:
             self._named.pop(id(tensor), None)
             if is_shown:

@@ -44,8 +44,6 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
 
 
 class _GroupUpdate:
-    """Emits the updates of one parameter group."""
-
     def __init__(self, program, group: dict, compiled: GroupLayout, spec: OptimizerSpec,
                  formulas: Formulas, factor: GradientFactor):
         e = self.e = formulas.emitter
@@ -59,7 +57,6 @@ class _GroupUpdate:
         self.counters: dict[float, tuple] = {}
 
     def _number(self, name: str):
-        """The value of one hyper-parameter, without dimensions."""
         if name not in self._numbers:
             index = [known.name for known in self.spec.hyper].index(name)
             self._numbers[name] = number(self.e, self.hyper, index)
@@ -80,7 +77,6 @@ class _GroupUpdate:
         return self.counters[count]
 
     def emit(self, gradients: dict, count_of) -> None:
-        """Appends the updates."""
         for name, parameter in self.compiled.params:
             states = self.spec.states_of(self.group, gradients[name].sizes)
             counter = self._counter(count_of(name, parameter) if states else 0.0)
@@ -113,12 +109,8 @@ class _GroupUpdate:
             self.program.bound[f"{STEP}___{name}"] = lambda: counter[1]
 
     def _by_op(self, own: dict, counter: tuple) -> dict:
-        """The new values of a parameter and its states, by the op of the row.
-
-        Args:
-            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
-            counter: path and value of the count of updates, this one included.
-        """
+        """The new values of a parameter and its states, by the op of the row. ``own`` has the old
+        ones and the gradient; ``counter`` counts this update, too."""
         row = _C.op_row(self.spec.op)
         values = {**own, "hyper": self.hyper, "step": counter[1], "grad_scale": self.scale,
                   "skip": self.factor.skip}
@@ -199,14 +191,8 @@ class Velocities:
         self.factors: dict[str, object] = {}
 
     def add_group(self, name: str, group: dict, params: dict[str, tuple], numbers: int) -> None:
-        """Prepares the velocities of one parameter group.
-
-        Args:
-            name: of the stream of its hyper-parameters.
-            group: with the settings of the device.
-            params: dtype and sizes of parameters, by name.
-            numbers: length of the vector of hyper-parameters.
-        """
+        """Prepares the velocities of one parameter group. ``name`` is that of the stream of its
+        ``numbers`` hyper-parameters; ``params`` are dtype and sizes by name."""
         e = self._e
         momentum = e.cast(number(e, stream(e, name, [numbers]), 1), torch.float32)
         scale = e.cast(stream(e, velocity_stream(name)), torch.float32)

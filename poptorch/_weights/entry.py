@@ -155,7 +155,6 @@ class CompiledProgram:
                                            if output is not None and output.kind == "input_update")
 
     def is_of_this_process(self) -> bool:
-        """Whether the program is not that of the process which this one was forked from."""
         return self._process == os.getpid()
 
     def is_newest(self) -> bool:
@@ -179,11 +178,9 @@ class CompiledProgram:
                 if part.record.entry is entry and part.tensor() is not None]
 
     def read(self, part: Part) -> torch.Tensor:
-        """The value that the device has."""
         return values.read(self.executable, self._states[part.path], self._groups.get(part.path))
 
     def upload(self, part: Part) -> None:
-        """Gives the device the host's value."""
         values.upload(self.executable, part.path, part.tensor(), self._groups.get(part.path))
 
     def write(self, part: Part, storage: torch.UntypedStorage) -> None:
@@ -191,7 +188,6 @@ class CompiledProgram:
         self.write_value(part, placed(part.tensor(), storage))
 
     def write_value(self, part: Part, value: torch.Tensor) -> None:
-        """Gives the device a value."""
         host = host_tensor(value, part.path)
         values.write(self.executable, part.path, host, self._groups.get(part.path))
 

@@ -1,7 +1,8 @@
 """Weights with a value for each group of replicas: what ``replicaGrouping`` declares."""
 
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -168,14 +169,16 @@ class Groupings:
         return tuple(out)
 
 
-class PerReplicaParams(MutableMapping):
+class PerReplicaParams(UserDict):
     """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path."""
 
     def __init__(self, groupings: Groupings):
         self._groupings = groupings
 
-    def __getitem__(self, path: str) -> Grouping:
-        return self._groupings.declared()[path]
+    @property
+    def data(self) -> dict[str, Grouping]:
+        """What was declared; nothing is kept here."""
+        return self._groupings.declared()
 
     def __setitem__(self, path: str, grouping: tuple) -> None:
         parameters = dict(self._groupings.model.named_parameters())
@@ -186,12 +189,6 @@ class PerReplicaParams(MutableMapping):
 
     def __delitem__(self, path: str) -> None:
         self[path] = self[path]._replace(comm_group_type=CommGroupType.All)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._groupings.declared())
-
-    def __len__(self) -> int:
-        return len(self._groupings.declared())
 
 
 def check_divides(where: str, what: str, size: int, replicas: int) -> None:

@@ -36,7 +36,6 @@ def instrument(module: torch.nn.Module) -> None:
 
 
 def remove(module: torch.nn.Module) -> None:
-    """Gives the module its own class back."""
     if not is_instrumented(module):
         return
     watched.unwatch(module)
@@ -150,6 +149,5 @@ def _deepcopy_of(cls: type):
 
 
 def _destroy(self) -> None:
-    """Reads the weights back and undoes the wrapping, so that the module can be wrapped again."""
     bring_to_host(self)
     remove(self)

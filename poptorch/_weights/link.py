@@ -15,16 +15,6 @@ from poptorch._weights.watched import tensors_of
 from poptorch.errors import Error
 
 
-def _joined(compiled, executor) -> CompiledProgram:
-    """The program of a compiled model with its tensors."""
-    program = compiled.program
-    joined = CompiledProgram(compiled.executable, program, executor)
-    with plain_access():
-        for path, tensor in program.states.items():
-            joined.add_part(path, STORE.record(tensor), path in program.updated)
-    return joined
-
-
 def check_kept(replaced: list[str]) -> None:
     """Raises an Error if :meth:`WeightLink.note_run` found that another run or write replaced what
     a run changed."""
@@ -62,7 +52,11 @@ class WeightLink:
         self.forget(compiled)  # what a fault has left behind
         self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
-        program = self._programs[compiled] = _joined(compiled, self._executor())
+        program = CompiledProgram(compiled.executable, compiled.program, self._executor())
+        with plain_access():
+            for path, tensor in compiled.program.states.items():
+                program.add_part(path, STORE.record(tensor), path in compiled.program.updated)
+        self._programs[compiled] = program
         STORE.join(program)
         compiled.guards.note_written()
 
@@ -106,7 +100,6 @@ class WeightLink:
         return STORE.pull_to_host(tensors_of(self._module))
 
     def sharers(self) -> list:
-        """The executors with copies of the module's tensors, this one among them."""
         return STORE.executors_of(tensors_of(self._module))
 
     def to_host(self) -> None:
@@ -131,7 +124,6 @@ class WeightLink:
 
     @property
     def is_newest(self) -> bool:
-        """Whether runs of a program wrote what the host has not got."""
         return any(program.is_newest() for program in self._programs.values())
 
     def forget(self, compiled=None) -> None:

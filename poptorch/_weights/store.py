@@ -59,7 +59,6 @@ class WeightStore:
     # -- tensors -------------------------------------------------------------------------------
 
     def known(self, tensor: torch.Tensor) -> Record | None:
-        """The record of a tensor, None if there is none."""
         record = self._records.get(id(tensor))
         return record if record is not None and record.tensor() is tensor else None
 
@@ -311,7 +310,6 @@ class WeightStore:
         return list(found)
 
     def executors_of(self, tensors: Iterable[torch.Tensor]) -> list:
-        """The executors of programs that have copies of tensors, each once."""
         with self._locked():
             found = dict.fromkeys(program.executor() for entry in self._entries_of(tensors)
                                   for program in entry.ownership.copies)

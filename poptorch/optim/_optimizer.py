@@ -64,9 +64,9 @@ class Optimizer(DeviceSettings):
         store = live(self)
         store.refresh()
         if store.names.waiting:
-            raise Error(f"[step] {next(iter(store.names.waiting))} was loaded from a state without the names "
-                        f"of the parameters, and no compiled model named them yet. Compile the "
-                        f"model that trains them before a step on the CPU.")
+            raise Error(f"[step] {next(iter(store.names.waiting))} was loaded from a state without "
+                        f"the names of the parameters, and no compiled model named them yet. "
+                        f"Compile the model that trains them before a step on the CPU.")
         spec = spec_of(self)
         if spec.formula is not None and self._needs_formula(spec):
             return host_step(self, spec, closure)
