@@ -35,12 +35,8 @@ class FormulaNodes(Nodes):
 
 
 class CapturedFormula:
-    """One formula with types and flags.
-
-    Args:
-        own: examples of the inputs that each parameter has for itself, by name.
-        numbers: names of the other inputs.
-    """
+    """One formula with types and flags. ``own`` has examples of the inputs that each parameter has
+    for itself, ``numbers`` the names of the others."""
 
     def __init__(self, spec: OptimizerSpec, fixed: dict, own: dict[str, torch.Tensor],
                  numbers: list[str]):
@@ -100,13 +96,9 @@ class Formulas:
         """Appends the update of one parameter; returns the new values by name, in the types of
         ``own``.
 
-        Args:
-            flags: those of the group, by name.
-            own: parameter, gradient and states, by their names in the formula.
-            numbers: hyper-parameters and step, by name, without dimensions.
-            shared: a key for ``numbers``: equal where they are the same values.
-            scale: what the gradient is multiplied by; None: 1.
-            skip: whether nothing changes; None: never.
+        ``numbers`` are hyper-parameters and step, without dimensions; ``shared`` is equal where
+        they are the same values. The gradient is multiplied by ``scale``; nothing changes where
+        ``skip`` holds.
         """
         e = self.emitter
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)

@@ -16,11 +16,6 @@ _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_m
                        "swa_lr", "param_names", *SETTINGS})
 
 
-def _is_of_rows(cls: type, of_row: type) -> bool:
-    """Whether a class is that of a row, or the one of ``poptorch.optim`` made of it."""
-    return cls is of_row or (issubclass(cls, DeviceSettings) and cls.__bases__[-1] is of_row)
-
-
 def check_differentiable(optimizer) -> None:
     """Raises an Error if gradients must flow through an update."""
     for number, group in enumerate(optimizer.param_groups):
@@ -45,7 +40,8 @@ class AttributeWatch:
         """Looks at an optimizer and its groups."""
         check_differentiable(optimizer)
         kind, spec = type(optimizer), spec_of(optimizer)
-        if kind not in self._classes and not _is_of_rows(kind, spec.cls):
+        is_ours = issubclass(kind, DeviceSettings) and kind.__bases__[-1] is spec.cls
+        if kind not in self._classes and not (kind is spec.cls or is_ours):
             self._classes.add(kind)
             logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
                            "directly. The device updates as %s does and ignores what %s "

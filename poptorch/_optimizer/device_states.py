@@ -24,7 +24,7 @@ class DeviceStates:
     """Reads and writes the states of all parameters that a program updates.
 
     Attributes:
-        names: name of each parameter that is updated, by identity; some have no state.
+        names: each parameter that is updated and its name, by identity; some have no state.
         tensors: the parameters that have one, by identity.
         previous: weak references to the ``LiveStates`` of optimizers that this program had before.
     """

@@ -148,10 +148,7 @@ def mixed(old: torch.Tensor, new: torch.Tensor, part: torch.Tensor) -> torch.Ten
 @torch.no_grad()
 def host_step(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, closure: Callable | None):
     """``step()`` on the CPU: updates every parameter that has a gradient by the formula of
-    ``spec``.
-
-    Returns what the closure returned. Raises a RuntimeError for a sparse gradient.
-    """
+    ``spec``. Returns what the closure returned; a RuntimeError for a sparse gradient."""
     loss = None
     if closure is not None:
         with torch.enable_grad():
@@ -192,14 +189,9 @@ def _update(spec: OptimizerSpec, group: dict, parameter: torch.Tensor, kept: dic
 
 
 def torch_form(function, *order: str, **fixed):
-    """The formula of a functional form, such as ``torch.optim.adagrad.adagrad``.
-
-    Args:
-        function: takes lists: of parameters, of gradients, of each state, of updates so far. Its
-            parameters that are called as a hyper-parameter or flag of the row are given that.
-        order: of the states, by torch's keys.
-        fixed: further arguments.
-    """
+    """The formula of a functional form, such as ``torch.optim.adagrad.adagrad``, which takes lists:
+    of parameters, of gradients, of each state in ``order``, of updates so far. Its parameters that
+    are called as a hyper-parameter or flag of the row are given that."""
     names = inspect.signature(function).parameters.keys()
 
     def formula(x) -> dict[str, torch.Tensor]:

@@ -23,7 +23,6 @@ class GradientFactor:
     Attributes:
         scale: the factor, without dimensions; None: 1.
         skip: whether nothing is updated; None: never.
-        velocities: the ``Velocities`` that gradients were added to; None: there are none.
         states: path and key of what exists once for all parameters.
         loss: dtype of the loss that is scaled; "": none is.
         loss_scale: the value that the host gave; None: 1.

@@ -86,7 +86,6 @@ class OptimizerLink:
     def set(self, optimizer: torch.optim.Optimizer) -> None:
         """Takes another optimizer, or the same one with other settings. Raises a ValueError if it
         would change what is compiled in."""
-        spec_of(optimizer)
         current = self._current and self._current.settings
         is_another = optimizer is not self.optimizer
         if current is not None:
@@ -341,7 +340,8 @@ class _ExecutorStates:
         as ``load_state_dict`` of torch does."""
         if self._optimizer.state is not self.store:
             old, self.store = self.store, live(self._optimizer)
-            self.store.replace(old)
+            self.store.names.add_from(old.names, takes_waiting=False)
+            self.store.is_loaded = True
             self._remember(old)
         return self.store
 

@@ -88,14 +88,9 @@ class LiveStates(collections.defaultdict):
 
     def load(self, values: Values | None, settings: Values | None, content: dict,
              names: list[tuple]) -> None:
-        """Takes what ``load_state_dict`` of an optimizer of ``poptorch.optim`` was given.
-
-        Args:
-            values: ``ipu_state``; None: ``content`` has all states.
-            settings: ``ipu_param``.
-            content: PyTorch's part of the state, by parameter.
-            names: parameter and name, as far as the state has them.
-        """
+        """Takes what ``load_state_dict`` of an optimizer of ``poptorch.optim`` was given:
+        ``ipu_state``, ``ipu_param``, PyTorch's part of the state by parameter, and the parameters
+        with the names that the state has for them."""
         self.refresh()
         if GLOBAL in content:
             content[GLOBAL] = content.pop(GLOBAL)  # this very string
@@ -247,11 +242,6 @@ class LiveStates(collections.defaultdict):
         with plain_access():
             entry = super().get(tensor)
         return entry is not None and float(entry.get(COUNT, 1.0)) != 0
-
-    def replace(self, other: "LiveStates") -> None:
-        """Takes the place of the former state of the same optimizer, of which names remain."""
-        self.names.add_from(other.names, takes_waiting=False)
-        self.is_loaded = True
 
     # -- copies --------------------------------------------------------------------------------
 

@@ -32,13 +32,11 @@ GLOBAL_NAMES = {name: key for key, (name, _) in GLOBAL_STATES.items()}
 
 @dataclass(frozen=True)
 class Hyper:
-    """One number of the hyper-parameter vector. It is streamed: a new value recompiles nothing.
+    """One number of the hyper-parameter vector.
 
-    Attributes:
-        key: of the parameter group; ``betas.0`` is the first item of ``betas``.
-        value: the number where the group holds None; None: that is an error.
-        velocity_power: where a velocity is combined, the number is multiplied by this power of
-            ``velocity_scaling``, so that the update keeps the velocity times ``velocity_scaling``.
+    ``value`` stands for None in the group; without it None is an error. Where a velocity is
+    combined, the number is multiplied by the power ``velocity_power`` of ``velocity_scaling``, so
+    that the update keeps the velocity times ``velocity_scaling``.
     """
 
     name: str
@@ -57,14 +55,13 @@ class Hyper:
         held = group[key]
         try:
             value = held[int(index)] if index else held
-            value = self.value if value is None else value
-            number = float(value) if not isinstance(value, (str, bytes)) else None
+            if isinstance(value, (str, bytes)):
+                raise TypeError
+            number = float(self.value if value is None else value)
         except (TypeError, ValueError, LookupError):
-            number = None
-        if number is None:
             wanted = "numbers" if index else "a number, or a tensor of one element"
             raise ValueError(f"[setOptimizer] {key} of a parameter group is {held!r}, expected "
-                             f"{wanted}. Set it in param_groups.")
+                             f"{wanted}. Set it in param_groups.") from None
         return number * _velocity_factor(group, self.velocity_power)
 
 
@@ -89,16 +86,9 @@ def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
 class StateTensor:
     """A tensor that the update keeps for each parameter.
 
-    Attributes:
-        key: what torch's optimizer, and the op, call it.
-        outside: its name in ``ipu_state`` and of anchors, without the parameter's.
-        when: the group key that enables it; None: all groups have it.
-        has_no_dims: it is one number, of the type of torch's optimizers.
-        type_setting: the setting of the device that gives its dtype; None: the parameter's.
-        initial: the value of its elements before the first update, or a function of the group.
-        velocity_power: as for ``Hyper``: the device has it multiplied.
-        sizes: a function of the parameter's sizes, None for parameters without this state. None: it
-            has the sizes of the parameter.
+    ``key`` is its name in torch's optimizer and the op, ``outside`` that in ``ipu_state`` and of
+    anchors, without the parameter's. The device has it multiplied by the power ``velocity_power``
+    of ``velocity_scaling``.
     """
 
     key: str
@@ -174,16 +164,8 @@ class OptimizerSpec:
     Attributes:
         cls: of torch, or a class of the same meaning. Its subclasses are of this kind unless they
             have a row of their own. Its name stands in messages and files.
-        hyper: the vector of numbers, in its order.
-        flags: keys of groups, or settings of the device, that are compiled in.
-        states: in the order in which torch's optimizer makes them.
-        op: of the update. Its operands are ``param``, ``grad``, the states, ``step`` (from 1),
-            ``hyper``, ``grad_scale`` and ``skip``; its results are ``param`` and the states; its
-            attributes are the flags.
+        op: of the update; its attributes are the flags.
         formula: a function on tensors, see ``formulas.py``; with an op, for the CPU alone.
-        is_elementwise: each element of the result depends only on the elements at its own place.
-            Otherwise the formula may depend on the number of dimensions, but not on the sizes.
-        counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``.
         doc: one line for the reference.
     """
 

@@ -1,11 +1,8 @@
 """The names under which ``ipu_state`` and ``ipu_param`` show the state of an optimizer.
 
 A program names each parameter. ``state_dict()`` of an optimizer of ``poptorch.optim`` saves these
-names in the parameter groups, so loading it again knows which parameter a name belongs to. A state
-without them, such as one that a user wrote, waits until a program names the parameters.
-
-The values have the form that the device has: a combined velocity is multiplied by
-``velocity_scaling``.
+names in the parameter groups. A state without them waits until a program names the parameters. The
+values have the form that the device has: a combined velocity is multiplied by ``velocity_scaling``.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -21,12 +21,7 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
                 count_of: Callable[[str, torch.Tensor], float],
                 factor: GradientFactor) -> UpdateLayout:
     """Appends the update of every parameter that has a gradient and is in the optimizer.
-
-    Args:
-        gradients: combined gradient of each parameter, by name.
-        groups: the parameter groups, with the settings of the device.
-        count_of: returns the updates that a parameter had, from its name and itself.
-    """
+    ``count_of`` returns the updates that a parameter had, from its name and itself."""
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
     for index, group in enumerate(groups):
@@ -176,13 +171,9 @@ _VELOCITY = "momentum_buffer"
 
 
 class Velocities:
-    """The velocities of one program that gradients are added to.
-
-    Attributes:
-        begun: what they hold before the micro-batches, by the name of the parameter.
-        factor_of: the name of what its gradient is multiplied by, likewise.
-        factors: the values of these names.
-    """
+    """The velocities of one program that gradients are added to. ``begun`` is what they hold before
+    the micro-batches, by parameter. Gradients are multiplied by ``factors``, of which ``factor_of``
+    has the name."""
 
     def __init__(self, e, spec, inverse):
         self._e, self._spec, self._inverse = e, spec, inverse

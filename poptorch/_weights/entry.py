@@ -52,13 +52,8 @@ def mark_of(tensor: torch.Tensor) -> tuple:
 
 
 class Entry:
-    """What is known of one storage, which is not kept alive.
-
-    Attributes:
-        ownership: who has its newest value.
-        records: the tensors in it, as far as they were needed.
-        is_handed_out: there is a way to write to it that no version counts.
-    """
+    """What is known of one storage, which is not kept alive. ``is_handed_out``: there is a way to
+    write to it that no version counts."""
 
     def __init__(self, storage: torch.UntypedStorage, forget=None):
         self.storage = weakref.ref(storage, forget)

@@ -153,11 +153,8 @@ class Groupings:
             parameters[path].replicaGrouping(*grouping)
 
     def weight_groups(self) -> tuple[tuple[str, WeightGroups], ...]:
-        """Path and groups of each weight that has a value for each group.
-
-        Raises an Error if their size does not divide the number of replicas, or the first dimension
-        of a parameter is not their number.
-        """
+        """Path and groups of each weight that has a value for each group. Raises an Error if they
+        do not fit the replicas or the first dimension of the parameter."""
         out, replicas = [], self._replicas
         parameters = dict(self.model.named_parameters())
         for path, (kind, size, mode) in self.declared().items():

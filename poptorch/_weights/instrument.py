@@ -13,7 +13,6 @@ _MARK = "_poptorch_instrumented"
 # For each wrapped module, the store's number of changes when the host was found up to date.
 _checked: "weakref.WeakKeyDictionary[torch.nn.Module, int]" = weakref.WeakKeyDictionary()
 
-
 _wrapped: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
 
 
@@ -59,10 +58,8 @@ _unwrapped: "weakref.WeakSet" = weakref.WeakSet()
 
 
 def unwrap(module: torch.nn.Module) -> None:
-    """Gives a wrapped module its own class back, until :func:`rewrap`; others stay as they are.
-
-    For what looks at the class of a module: saving, generation.
-    """
+    """Gives a wrapped module its own class back, until :func:`rewrap`, for code that looks at the
+    class: saving, generation. Other modules stay as they are."""
     if is_instrumented(module):
         bring_to_host(module)
         remove(module)

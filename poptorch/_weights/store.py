@@ -153,10 +153,7 @@ class WeightStore:
 
     def mark_written(self, program: CompiledProgram, is_end: bool = False) -> list[str]:
         """Notes, at the start of a run and at its end, that it writes the tensors that the program
-        updates.
-
-        Returns the paths of the tensors that others wrote during the run. What the run wrote there
-        is lost.
+        updates. Returns the paths of those that others wrote during the run: what it wrote is lost.
         """
         with self._locked():
             replaced = []

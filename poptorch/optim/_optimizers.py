@@ -19,9 +19,7 @@ class SGD(Optimizer, torch.optim.SGD):
         nesterov: Nesterov momentum, default False.
         maximize: ascend instead of descend, default False.
         foreach, differentiable: how torch runs it on the CPU.
-        loss_scaling: by which the device multiplies the loss before the backward pass, so that
-            small gradients of 16 bits do not become zero; the update divides by it in float32.
-            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        loss_scaling: by which the device multiplies the loss, see :class:`Adam`.
         velocity_scaling: by which the momentum buffer is multiplied on the device, with
             ``use_combined_accum`` only. Default 1. ``state`` has it without the factor,
             ``ipu_state`` with it, and ``ipu_param`` has the factor, as
@@ -120,9 +118,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         amsgrad: keep the largest second moment, default False.
         maximize: ascend instead of descend, default False.
         foreach, capturable: how torch runs it on the CPU.
-        loss_scaling: by which the device multiplies the loss before the backward pass, so that
-            small gradients of 16 bits do not become zero; the update divides by it in float32.
-            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        loss_scaling: by which the device multiplies the loss, see :class:`Adam`.
         bias_correction: divide the moments by what they lack in the beginning, default True.
         accum_type: type in which gradients of micro-batches and replicas are added up:
             torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
