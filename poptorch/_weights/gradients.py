@@ -36,9 +36,8 @@ def provide(compiled, options) -> None:
 
 
 def read(parameter: torch.Tensor, modules, depth: int) -> torch.Tensor | None:
-    """What ``parameter.grad`` is, where the host has computed none: the gradient of the last update,
-    if it is anchored. ``modules`` are the wrapped modules that have it, ``depth`` are the frames to
-    the calling program."""
+    """``parameter.grad`` where the host has computed none: that of the last update, if it is
+    anchored. ``modules`` are the wrapped ones that have it, ``depth`` are frames to the caller."""
     place = sys._getframe(depth).f_code.co_filename
     if place.startswith(_OPTIMIZERS):  # a step on the host would be one more update
         return None
