@@ -75,8 +75,7 @@ def number_type() -> torch.dtype:
 
 
 def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
-    """A tensor times a factor, in single precision at least. Double precision is on the way, so
-    that the inverse factor gives the tensor again."""
+    """A tensor times a factor, computed in double precision, in single precision at least."""
     if factor == 1:
         return value
     return (value.double() * factor).to(torch.promote_types(value.dtype, torch.float32))
