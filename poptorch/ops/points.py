@@ -8,7 +8,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.capture_context import is_capturing
-from poptorch._capture.library import points  # noqa: F401  (declares the operations)
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares the operations)
 from poptorch._capture.library.layers import ops
 from poptorch._capture.library.value_checks import checked
 from poptorch.errors import Error

@@ -5,7 +5,7 @@ from dataclasses import asdict, astuple, dataclass
 import torch
 
 from poptorch._base.capture_context import is_capturing
-from poptorch._capture.library import printing  # noqa: F401  (declares the operation)
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares the operation)
 from poptorch._capture.library.layers import ops
 from poptorch.errors import Error
 from poptorch.ops.evaluated import evaluated

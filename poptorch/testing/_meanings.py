@@ -4,13 +4,12 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._capture.library import (  # noqa: F401  (they declare operations)
-    counts,
     ctc,
     dynamic,
     embedding,
-    memory,
     products,
     recurrent,
+    without_gradient,
 )
 from poptorch._capture.library.layers import ops
 

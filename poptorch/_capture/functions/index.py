@@ -18,7 +18,7 @@ from poptorch._capture.graph.constant_values import with_known_values
 def _is_number(index) -> bool:
     return (isinstance(index, private.FakeTensor) and index.dim() == 0
             and not index.is_floating_point() and not index.is_complex()
-            and index.dtype not in (torch.bool, torch.uint8))
+            and index.dtype is not torch.bool)
 
 
 def _consumed(index) -> int | None:
@@ -26,7 +26,7 @@ def _consumed(index) -> int | None:
     if index is None:
         return 0
     if isinstance(index, torch.Tensor):
-        return index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
+        return index.dim() if index.dtype is torch.bool else 1
     if isinstance(index, bool) or not isinstance(index, (int, slice)):
         return None
     return 1
@@ -79,9 +79,9 @@ def _has_fake(bounds: Iterable) -> bool:
 
 
 def _tensor_of(index):
-    """A list of bools, which stands for a mask, as a tensor; a byte without dimensions as the bool
-    that it stands for; another index as it is."""
-    if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype is torch.uint8:
+    """A list of bools, which stands for a mask, as a tensor; bytes as the bools that they stand for:
+    torch's rule for tensors without values takes them for positions. Another index as it is."""
+    if isinstance(index, torch.Tensor) and index.dtype is torch.uint8:
         return index.bool()
     if isinstance(index, list) and index and all(type(item) is bool for item in index):
         with private.without_modes():
@@ -96,7 +96,7 @@ def _unknown_bound(capture, where: str, what: str):
         f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
 
 
-def _narrow(capture, func, args, kwargs):
+def _narrow(capture, func, /, *args, **kwargs):
     bounds = {**dict(zip(("start", "length"), args[2:])), **kwargs}
     if not _has_fake(bounds.values()):
         return NotImplemented
@@ -106,22 +106,15 @@ def _narrow(capture, func, args, kwargs):
     return func(*args[:2], **{name: _number(bound) for name, bound in bounds.items()})
 
 
-def _getitem(capture, func, args, kwargs):
-    x, given = args
-    indices = given if isinstance(given, tuple) else (given,)
-    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
+def _getitem(capture, func, x, given):
+    plain = given if isinstance(given, tuple) else (given,)
+    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, plain)))
     if any(map(is_mask, indices)):
         out = read_at_mask(capture, x, indices)
         if out is not NotImplemented:
             return out
-    if any(isinstance(index, private.FakeTensor) and index.dtype is torch.uint8
-           for index in indices):
-        # As torch does; its rule for tensors without values takes them for positions.
-        return x[tuple(index.bool() if isinstance(index, private.FakeTensor)
-                       and index.dtype is torch.uint8 else index for index in indices)]
     if not any(map(_is_number, indices)):
-        is_read = isinstance(given, torch.Tensor) and indices[0] is not given
-        return x[indices] if is_read else NotImplemented
+        return NotImplemented if all(map(operator.is_, indices, plain)) else x[indices]
     dims = _dims(x, indices)
     if dims is None:
         return NotImplemented
@@ -150,8 +143,7 @@ def _write_if(x, masks: list, rest: tuple, value):
     view.copy_(torch.where(mask, value.to(view.dtype).expand_as(view), view))
 
 
-def _setitem(capture, func, args, kwargs):
-    x, given, value = args
+def _setitem(capture, func, x, given, value):
     indices = given if isinstance(given, tuple) else (given,)
     indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
     if set_at_mask(capture, x, indices, value) is not NotImplemented:

@@ -20,7 +20,7 @@ def follow(x: torch.Tensor, weights):
 def _weights_at(position: int):
     """Handler of a function whose weight and bias are the arguments from ``position`` on."""
 
-    def handler(capture, func, args, kwargs):
+    def handler(capture, func, /, *args, **kwargs):
         x = args[0] if args else kwargs.get("input")
         given = list(args[position:position + 2])
         named = [kwargs.get(name) for name in ("weight", "bias")]
@@ -38,14 +38,14 @@ def _weights_at(position: int):
     return handler
 
 
-def _norm(capture, func, args, kwargs):
+def _norm(capture, func, /, *args, **kwargs):
     """A norm of 16-bit numbers by single-precision weights has float32 inside, in eager too."""
     x = args[0] if args else kwargs.get("input")
     weights = [*args[2:4], kwargs.get("weight"), kwargs.get("bias")]
     given = [w for w in weights if isinstance(w, torch.Tensor)]
     if not (given and isinstance(x, torch.Tensor) and computed_in(x.dtype) is not x.dtype
             and all(w.dtype is torch.float32 for w in given)):
-        return _FOLLOWING(capture, func, args, kwargs)
+        return _FOLLOWING(capture, func, *args, **kwargs)
     if args:
         return func(x.float(), *args[1:], **kwargs).to(x.dtype)
     return func(**{**kwargs, "input": x.float()}).to(x.dtype)

@@ -100,23 +100,20 @@ def without_padding(x: torch.Tensor, lengths: torch.Tensor, padding: float = 0.0
 # -- packing -----------------------------------------------------------------------------------
 
 
-def _pack(capture, func, args, kwargs):
-    def call(input, lengths, batch_first=False):
-        if input.dim() < 2 or list(lengths.shape) != [input.shape[not batch_first]] \
-                or not input.shape[batch_first]:
-            return NotImplemented  # torch has the words for it
-        known = known_value(capture.recorder, lengths)
-        x = input.transpose(0, 1) if batch_first else input
-        made_at = capture.recorder.places.here(), capture.recorder.module
-        if known is not None:
-            data, sizes = _packed_by_lengths(x, known)
-            return data, BatchSizes.make(packed=None, known=sizes, made_at=made_at)
-        lengths = _checked_lengths(lengths, x.shape[0])
-        data = PackedData.make(padded=without_padding(x, lengths), lengths=lengths,
-                               made_at=made_at)
-        return data, BatchSizes.make(packed=data, known=None, made_at=made_at)
-
-    return call(*args, **kwargs)
+def _pack(capture, func, input, lengths, batch_first=False):
+    if input.dim() < 2 or list(lengths.shape) != [input.shape[not batch_first]] \
+            or not input.shape[batch_first]:
+        return NotImplemented  # torch has the words for it
+    known = known_value(capture.recorder, lengths)
+    x = input.transpose(0, 1) if batch_first else input
+    made_at = capture.recorder.places.here(), capture.recorder.module
+    if known is not None:
+        data, sizes = _packed_by_lengths(x, known)
+        return data, BatchSizes.make(packed=None, known=sizes, made_at=made_at)
+    lengths = _checked_lengths(lengths, x.shape[0])
+    data = PackedData.make(padded=without_padding(x, lengths), lengths=lengths,
+                           made_at=made_at)
+    return data, BatchSizes.make(packed=data, known=None, made_at=made_at)
 
 
 def _packed_by_lengths(x, lengths: torch.Tensor):
@@ -144,16 +141,13 @@ def _checked_lengths(lengths, time: int):
                    "enforce_sorted=False where they do not.")
 
 
-def _unpack(capture, func, args, kwargs):
-    def call(data, batch_sizes, batch_first, padding_value, total_length):
-        if isinstance(data, PackedData):
-            x, lengths = _padded(data, padding_value, total_length)
-        else:
-            sizes = known_sizes(capture, batch_sizes)
-            x, lengths = unpacked(data, sizes, padding_value, total_length)
-        return x.transpose(0, 1) if batch_first else x, lengths
-
-    return call(*args, **kwargs)
+def _unpack(capture, func, data, batch_sizes, batch_first, padding_value, total_length):
+    if isinstance(data, PackedData):
+        x, lengths = _padded(data, padding_value, total_length)
+    else:
+        sizes = known_sizes(capture, batch_sizes)
+        x, lengths = unpacked(data, sizes, padding_value, total_length)
+    return x.transpose(0, 1) if batch_first else x, lengths
 
 
 def _padded(data: PackedData, padding: float, total):

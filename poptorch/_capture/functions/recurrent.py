@@ -107,18 +107,14 @@ def _ordered(x, order):
     return x if order is None else x.gather(0, order.unsqueeze(2).expand(x.shape))
 
 
-def _is_other(args, kwargs) -> bool:
-    """Whether the arguments are none of one sequence for each entry of the batch."""
-    return bool(kwargs) or len(args) != 9 or not isinstance(args[3], bool)
-
-
-def _of_packed(function):
+def _handler(function):
     """A handler that takes packed sequences too: their batch sizes stand in second place."""
 
-    def handler(capture, func, args, kwargs):
-        if kwargs or len(args) != 9 or not isinstance(args[1], torch.Tensor) \
-                or not isinstance(args[3], (list, tuple)):
-            return function(capture, func, args, kwargs)
+    def handler(capture, func, /, *args, **kwargs):
+        if kwargs or len(args) != 9:
+            return NotImplemented
+        if isinstance(args[3], bool):
+            return function(capture, *args[:3], args[3:])
         data, sizes, states, weights, *settings = args
         is_known = not isinstance(data, PackedData)
         if is_known:
@@ -126,7 +122,7 @@ def _of_packed(function):
             x, lengths = unpacked(data, sizes)
         else:
             x, lengths = data.padded, data.lengths
-        out = function(capture, func, (x, states, weights, *settings, False), {}, lengths)
+        out = function(capture, x, states, weights, (*settings, False), lengths)
         if out is NotImplemented:
             return out
         y, *ends = out
@@ -152,11 +148,8 @@ def _whole_lstm(*layer, reverse: bool):
     return ops.lstm(*layer, reverse, torch.is_grad_enabled())
 
 
-@_of_packed
-def _lstm(capture, func, args, kwargs, lengths=None):
-    if _is_other(args, kwargs):
-        return NotImplemented
-    x, states, weights, *settings = args
+@_handler
+def _lstm(capture, x, states, weights, settings, lengths=None):
     if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
 
@@ -207,11 +200,8 @@ def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
     ``run`` and ``step`` are those of a cell.
     """
 
-    @_of_packed
-    def handler(capture, func, args, kwargs, lengths=None):
-        if _is_other(args, kwargs):
-            return NotImplemented
-        x, state, weights, *settings = args
+    @_handler
+    def handler(capture, x, state, weights, settings, lengths=None):
         if not (x.is_floating_point() and state.is_floating_point()):
             return NotImplemented  # torch has the words for it
         if lower_precision:

@@ -46,26 +46,17 @@ class Mask:
     """
 
     def __init__(self, capture, index: torch.Tensor):
-        recorder = self._recorder = capture.recorder
-        self._node = recorder.node_of(index)
+        self._node = capture.recorder.node_of(index)
         self.value = index.bool().clone()
-        self._read = recorder.node_of(self.value)
+        self._read = capture.recorder.node_of(self.value)
 
-    def is_same(self, index: torch.Tensor) -> bool:
-        """Whether a tensor certainly has the values that the mask had when it was read."""
-        recorder = self._recorder
-        node = recorder.node_of(index)
-        if node.graph is not self._node.graph or recorder.graph is not node.graph:
+    def is_same(self, other: "Mask") -> bool:
+        """Whether both certainly had the same values when they were read."""
+        nodes = self._node, other._node
+        if len({node.graph for node in (*nodes, self._read, other._read)}) > 1:
             return False
-        since = self._read if node is self._node else self._node
-        return same_value(self._node, node, changed_memory(node.graph, since))
-
-    def __eq__(self, other):
-        return self is other or isinstance(other, Mask) and self._node.graph is other._node.graph \
-            and same_value(self._node, other._node, changed_memory(
-                self._node.graph, min(self._node, other._node)))
-
-    __hash__ = None
+        since = min(self._read, other._read) if nodes[0] is nodes[1] else min(nodes)
+        return self is other or same_value(*nodes, changed_memory(since.graph, since))
 
     def beside(self, behind: int) -> torch.Tensor:
         """The mask with dimensions of size 1 behind its own."""
@@ -96,9 +87,7 @@ class Selection(UnknownSize):
         if name in ("sum", "mean") and not _has_dims(args, kwargs) and self is args[0]:
             return self._reduced(name, **kwargs)
         if func in _LOSSES_OF_ELEMENTS or func in _LOSSES_OF_CLASSES:
-            loss = self._loss(func, args, kwargs)
-            capture.losses.mark_standard(loss, func, args, kwargs)
-            return loss
+            return self._loss(func, args, kwargs)
         if name in _SAME_ELEMENTS:
             if len([a for a in args if isinstance(a, UnknownSize)]) != 1 or self is not args[0]:
                 raise self.refusal(func)
@@ -109,10 +98,10 @@ class Selection(UnknownSize):
             raise self.refusal(func)
         return self._elementwise(func, args, kwargs)
 
-    def fits(self, mask, behind: int) -> bool:
+    def fits(self, capture, index: torch.Tensor, behind: int) -> bool:
         """Whether it is what that mask selects of a tensor with ``behind`` more dimensions."""
         return not self.is_of_function() and self.behind == behind \
-            and self.mask.is_same(mask)
+            and self.mask.is_same(Mask(capture, index))
 
     def _dims(self) -> int:
         return self.full.dim() - self.mask.value.dim() + 1
@@ -160,7 +149,7 @@ class Selection(UnknownSize):
         """Raises the refusal unless all selections are by the mask of this one."""
         if any(isinstance(value, UnknownSize) and not (
                 isinstance(value, Selection) and not value.is_of_function()
-                and value.mask == self.mask and (value.behind == self.behind or not of_one_size))
+                and value.mask.is_same(self.mask) and (value.behind == self.behind or not of_one_size))
                for value in values):
             raise self.refusal(func)
 

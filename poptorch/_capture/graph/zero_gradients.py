@@ -45,7 +45,7 @@ def with_zero_path(x: torch.Tensor) -> torch.Tensor:
     return _WithPath.apply(x) if is_plain and not private.is_transformed() else x
 
 
-def _prod(capture, func, args, kwargs):
+def _prod(capture, func, /, *args, **kwargs):
     def call(input, dim=None, **others):
         return _of_operand(func, input, args, kwargs) if input.dim() > 0 else NotImplemented
 
@@ -53,7 +53,7 @@ def _prod(capture, func, args, kwargs):
     return call(*args[:2], **kwargs)
 
 
-def _cumprod(capture, func, args, kwargs):
+def _cumprod(capture, func, /, *args, **kwargs):
     def call(input, dim, **others):
         # Of one number torch returns the gradient as it is.
         is_plain = isinstance(dim, int) and -input.dim() <= dim < input.dim()

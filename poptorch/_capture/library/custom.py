@@ -42,7 +42,6 @@ def _operand(tensor: torch.Tensor):
 
 
 def _keep(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
     tensors, *ctx.call = inputs
     ctx.inputs = [(x.shape, narrowed(x.dtype)) for x in tensors]
     ctx.outputs = [(x.shape, x.dtype) for x in output]
@@ -52,7 +51,7 @@ def _keep(ctx, inputs, output):
 
 def _gradient(ctx, gradients):
     if all(g is None for g in gradients):
-        return [None] * len(ctx.inputs), None, None, None, None
+        return [None] * len(ctx.inputs),
     domain, name, version, settings = ctx.call
     title = f"{domain}::{name}"
     gradient = _C.find_custom_op(domain, name, version)["gradient"]
@@ -74,7 +73,7 @@ def _gradient(ctx, gradients):
                     f"of the inputs are {_text(expected)}. Give one for each input of floating "
                     f"point, of its type.")
     by_input = dict(zip(wanted, found))
-    return [by_input.get(i) for i in range(len(ctx.inputs))], None, None, None, None
+    return [by_input.get(i) for i in range(len(ctx.inputs))],
 
 
 def _text(types) -> str:
