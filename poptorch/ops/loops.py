@@ -169,6 +169,4 @@ def _words(values: Sequence[torch.Tensor]) -> str:
 
 
 def _error(where: str, message: str) -> Error:
-    capture = capture_context.current()
-    text = f"[{where}] {message}"
-    return Error(text) if capture is None else capture.recorder.error(text)
+    return capture_context.error(f"[{where}] {message}")

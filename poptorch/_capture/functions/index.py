@@ -79,8 +79,8 @@ def _has_fake(bounds: Iterable) -> bool:
 
 
 def _tensor_of(index):
-    """A list of bools, which stands for a mask, as a tensor; bytes as the bools that they stand for:
-    torch's rule for tensors without values takes them for positions. Another index as it is."""
+    """A list of bools, which stands for a mask, as a tensor; bytes, which torch's rule for tensors
+    without values takes for positions, as the bools that they stand for."""
     if isinstance(index, torch.Tensor) and index.dtype is torch.uint8:
         return index.bool()
     if isinstance(index, list) and index and all(type(item) is bool for item in index):

@@ -41,12 +41,10 @@ def _mask(capture, x, p, shape):
     return capture.recorder.as_copy_of(x, mask) if shape == x.shape else mask
 
 
-def _elements(capture, func, input, p=0.5, training=True, inplace=False):
-    return _dropout(capture, input, p, training, inplace)
-
-
-def _aten_elements(capture, func, input, p, train):
-    return _dropout(capture, input, p, train, func is torch.dropout_)
+def _elements(capture, func, input, p=0.5, training=True, inplace=False, *, train=None):
+    """``train`` is what torch.dropout calls ``training``."""
+    return _dropout(capture, input, p, training if train is None else train,
+                    inplace or func is torch.dropout_)
 
 
 def _native(capture, func, input, p, train):
@@ -116,7 +114,8 @@ def _aten_rrelu(capture, func, input, lower=1.0 / 8, upper=1.0 / 3, training=Fal
 # -- batch norm --------------------------------------------------------------------------------
 
 
-def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
+def _batch_norm(capture, func, x, running_mean, running_var, weight=None, bias=None, training=False,
+                momentum=0.1, eps=1e-5):
     parts = [t for t in (running_mean, running_var, weight, bias) if t is not None]
     if (x.dim() < 2 or x.shape[1] == 0 or (training and (x.numel() <= x.shape[1] or eps <= 0))
             or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)
@@ -140,9 +139,9 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
         # then eager's has updated the statistics.
         with torch.no_grad():
             _, _, _, *statistics = ops.batch_norm(*operands)
-        _update_both(running_mean, running_var, statistics, count)
+        _update(running_mean, running_var, statistics, count)
         raise
-    _update_both(running_mean, running_var, statistics, count)
+    _update(running_mean, running_var, statistics, count)
     return y
 
 
@@ -180,36 +179,27 @@ def _wide(running):
     return running if running is None or running.itemsize > 2 else running.float()
 
 
-def _update_both(running_mean, running_var, statistics, count) -> None:
-    if running_mean is not None:
-        with torch.no_grad():
-            for running, value in zip((running_mean, running_var), statistics):
-                _update(running, value, count)
-
-
-def _update(running, value, count) -> None:
-    """Binds the new statistics; with ``count`` they are the average over that many batches."""
-    if count is not None:  # as torch weighs them: a difference of the two would lose the small one
-        share = count.to(value.dtype).reciprocal()
-        value = _wide(running) * (1 - share) + value * share
-    running.copy_(value)
-
-
-def _functional_batch_norm(capture, func, input, running_mean, running_var, weight=None, bias=None,
-                           training=False, momentum=0.1, eps=1e-5):
-    return _batch_norm(capture, input, running_mean, running_var, weight, bias, training,
-                       momentum, eps)
+@torch.no_grad()
+def _update(running_mean, running_var, statistics, count) -> None:
+    """Sets the new statistics; with ``count`` they are the average over that many batches."""
+    for running, value in zip((running_mean, running_var), statistics):
+        if running is None:
+            continue
+        if count is not None:  # as torch weighs them: a difference would lose the small one
+            share = count.to(value.dtype).reciprocal()
+            value = _wide(running) * (1 - share) + value * share
+        running.copy_(value)
 
 
 def _aten_batch_norm(capture, func, input, weight, bias, running_mean, running_var, training,
                      momentum, eps, cudnn_enabled=False):
-    return _batch_norm(capture, input, running_mean, running_var, weight, bias, training,
+    return _batch_norm(capture, func, input, running_mean, running_var, weight, bias, training,
                        momentum, eps)
 
 
-def _batch_count(capture, func, /, *args, **kwargs):
+def _batch_count(capture, func, count):
     """``float(num_batches_tracked)``, by which batch norm without momentum takes averages."""
-    return capture.note_batch_count(args[0])
+    return capture.note_batch_count(count)
 
 
 def _instance_norm(capture, func, input, running_mean=None, running_var=None, weight=None,
@@ -232,9 +222,9 @@ def _instance_norm(capture, func, input, running_mean=None, running_var=None, we
 
 HANDLERS = {
     F.dropout: _elements,
-    torch.dropout: _aten_elements,
-    torch.dropout_: _aten_elements,
-    torch.ops.aten.dropout.default: _aten_elements,  # in exported programs
+    torch.dropout: _elements,
+    torch.dropout_: _elements,
+    torch.ops.aten.dropout.default: _elements,  # in exported programs
     torch.native_dropout: _native,
     torch.ops.aten.native_dropout.default: _native,
     F.dropout1d: _channels(1),
@@ -245,7 +235,7 @@ HANDLERS = {
     F.rrelu: _rrelu,
     torch.rrelu: _aten_rrelu,
     torch.rrelu_: _aten_rrelu,
-    F.batch_norm: _functional_batch_norm,
+    F.batch_norm: _batch_norm,
     torch.batch_norm: _aten_batch_norm,
     torch.ops.aten.batch_norm.default: _aten_batch_norm,
     F.instance_norm: _instance_norm,

@@ -149,7 +149,8 @@ class Selection(UnknownSize):
         """Raises the refusal unless all selections are by the mask of this one."""
         if any(isinstance(value, UnknownSize) and not (
                 isinstance(value, Selection) and not value.is_of_function()
-                and value.mask.is_same(self.mask) and (value.behind == self.behind or not of_one_size))
+                and (value.behind == self.behind or not of_one_size)
+                and value.mask.is_same(self.mask))
                for value in values):
             raise self.refusal(func)
 

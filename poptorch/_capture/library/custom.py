@@ -10,6 +10,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.types import host_tensor, ir_dtype, narrowed, torch_dtype
+from poptorch._capture.library.evaluated import evaluated
 from poptorch._capture.library.layers import LIBRARY, define, ops
 from poptorch._capture.library.saved_for_backward import keep, kept
 from poptorch.errors import Error
@@ -27,18 +28,8 @@ def _results(inputs, domain, name, version, settings):
 
 
 def _run(inputs, domain, name, version, settings):
-    arrays = [_operand(host_tensor(x, f"{domain}::{name}")) for x in inputs]
-    results = _results(inputs, domain, name, version, settings)
-    found = _C.evaluate("custom", arrays, attributes_of(domain, name, version, settings),
-                        threads=torch.get_num_threads())
-    return [torch.from_numpy(array).view(like.dtype) if like.dtype is torch.bfloat16
-            else torch.from_numpy(array) for array, like in zip(found, results, strict=True)]
-
-
-def _operand(tensor: torch.Tensor):
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy(), "bf16"
-    return tensor.numpy()
+    return evaluated("custom", [host_tensor(x, f"{domain}::{name}") for x in inputs],
+                     attributes_of(domain, name, version, settings))
 
 
 def _keep(ctx, inputs, output):
