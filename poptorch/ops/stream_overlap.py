@@ -79,7 +79,7 @@ def _overlapping(where: str, tensors, mode: OverlapMode, noted_by):
             raise TypeError(f"[{where}] expected a tensor, or a list, tuple or dict of tensors, got "
                             f"{type(constant.value).__name__} {constant.value!r}.")
     capture = capture_context.current()
-    if capture is None:
-        return tensors
-    note = noted_by(capture)
-    return structure.unflatten([note(x, mode) for x in found])
+    if capture is not None:
+        note = noted_by(capture)
+        found = [note(x, mode) for x in found]
+    return structure.unflatten(found)

@@ -6,7 +6,6 @@
 import functools
 import itertools
 import operator
-from collections.abc import Iterable
 
 import torch
 
@@ -50,31 +49,29 @@ def _position(x, dim: int, index):
     return torch.where(index < 0, index + x.shape[dim], index).reshape(1)
 
 
-def _with_known_bounds(capture, func, indices: tuple) -> tuple:
-    """Indices with slices of which the bounds are no tensors without values."""
-    return tuple(_known_slice(capture, func, index)
-                 if isinstance(index, slice) and _has_fake(_bounds(index)) else index
-                 for index in indices)
+def _indices(capture, func, given) -> tuple:
+    """The indices of an index; bounds of slices that are tensors with a value as numbers."""
+    indices = []
+    for index in given if isinstance(given, tuple) else (given,):
+        bounds = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
+        indices.append(slice(*_known_bounds(capture, f"[Tensor.{func.__name__}] a slice", bounds))
+                       if _has_fake(bounds) else _tensor_of(index))
+    return tuple(indices)
 
 
-def _known_slice(capture, func, given: slice) -> slice:
-    bounds = with_known_values(capture.recorder, _bounds(given))
-    if _has_fake(bounds):
-        raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
-    return slice(*map(_number, bounds))
-
-
-def _number(bound):
-    """A bound that is a tensor with a value, as a number; another one as it is."""
+def _known_bounds(capture, what: str, bounds: tuple) -> list:
+    known = with_known_values(capture.recorder, bounds)
+    if _has_fake(known):
+        raise capture.recorder.error(
+            f"{what} has a tensor as a bound, but forward is compiled before there are values. Use "
+            f"poptorch.dynamic_slice(tensor, dim, start, size, step) to read and "
+            f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
     with private.without_modes():
-        return operator.index(bound) if isinstance(bound, torch.Tensor) else bound
+        return [operator.index(bound) if isinstance(bound, torch.Tensor) else bound
+                for bound in known]
 
 
-def _bounds(given: slice) -> tuple:
-    return given.start, given.stop, given.step
-
-
-def _has_fake(bounds: Iterable) -> bool:
+def _has_fake(bounds: tuple) -> bool:
     return any(isinstance(bound, private.FakeTensor) for bound in bounds)
 
 
@@ -89,31 +86,20 @@ def _tensor_of(index):
     return index
 
 
-def _unknown_bound(capture, where: str, what: str):
-    return capture.recorder.error(
-        f"[{where}] {what} a tensor as a bound, but forward is compiled before there are values. "
-        f"Use poptorch.dynamic_slice(tensor, dim, start, size, step) to read and "
-        f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
-
-
-def _narrow(capture, func, /, *args, **kwargs):
-    bounds = {**dict(zip(("start", "length"), args[2:])), **kwargs}
-    if not _has_fake(bounds.values()):
+def _narrow(capture, func, input, dim, start, length):
+    if not _has_fake((start, length)):
         return NotImplemented
-    bounds = with_known_values(capture.recorder, bounds)
-    if _has_fake(bounds.values()):
-        raise _unknown_bound(capture, "narrow", "narrow has")
-    return func(*args[:2], **{name: _number(bound) for name, bound in bounds.items()})
+    return func(input, dim, *_known_bounds(capture, "[narrow] narrow", (start, length)))
 
 
 def _getitem(capture, func, x, given):
-    plain = given if isinstance(given, tuple) else (given,)
-    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, plain)))
+    indices = _indices(capture, func, given)
     if any(map(is_mask, indices)):
         out = read_at_mask(capture, x, indices)
         if out is not NotImplemented:
             return out
     if not any(map(_is_number, indices)):
+        plain = given if isinstance(given, tuple) else (given,)
         return NotImplemented if all(map(operator.is_, indices, plain)) else x[indices]
     dims = _dims(x, indices)
     if dims is None:
@@ -144,8 +130,7 @@ def _write_if(x, masks: list, rest: tuple, value):
 
 
 def _setitem(capture, func, x, given, value):
-    indices = given if isinstance(given, tuple) else (given,)
-    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
+    indices = _indices(capture, func, given)
     if set_at_mask(capture, x, indices, value) is not NotImplemented:
         return None
     masks = list(itertools.takewhile(_is_mask, indices))

@@ -31,7 +31,6 @@ from poptorch._capture.functions import layers as functions_layers
 from poptorch._capture.functions import mask as functions_mask
 from poptorch._capture.functions import shapes as functions_shapes
 from poptorch._capture.graph import unknown_sizes, zero_gradients
-from poptorch._capture.graph.constant_values import with_known_values
 from poptorch._capture.graph.losses import STANDARD, STANDARD_OVERLOADS
 from poptorch._capture.loops import functions as functions_loops
 from poptorch._capture.record import input_layouts
@@ -254,7 +253,7 @@ HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _in
 # Functions whose handlers call operations of ours, of which torch.func has no rules: where it
 # transforms them, torch's own are recorded.
 WHOLE = {*attention.HANDLERS, *ctc.HANDLERS, *functions_layers.HANDLERS,
-         F.embedding_bag, F.multi_margin_loss} \
+         F.embedding_bag} \
     - {F.rrelu, torch.rrelu, torch.rrelu_}
 
 # Functions whose handlers take tensors of unknown sizes.

@@ -8,14 +8,12 @@ import torch.nn.functional as F
 from poptorch._base.layout import as_row_major
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.table import computed_in
-from poptorch._capture.functions.autocast import widened
 from poptorch._capture.library import (  # noqa: F401  (declare operations)
     embedding,
     products,
     without_gradient,
 )
 from poptorch._capture.library.layers import ops
-from poptorch._capture.library.saved_for_backward import keep, kept
 
 # -- losses ------------------------------------------------------------------------------------
 
@@ -38,40 +36,6 @@ def _gaussian_nll(capture, func, input, target, var, *, full, eps, reduction):
 
 def _reduced(loss, reduction: str):
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
-
-
-class _Gated(torch.autograd.Function):
-    """Numbers where a gate is open, and 0 elsewhere: what 0 times an infinite gradient gives is
-    NaN, as in eager."""
-
-    @staticmethod
-    def forward(ctx, x, gate):
-        ctx.set_materialize_grads(False)
-        keep(ctx, gate)
-        return torch.where(gate, x, 0.0)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        gate, = kept(ctx)
-        return None if gradient is None else gradient * gate, None
-
-
-def _multi_margin(capture, func, input, target, *, p, margin, weight, size_average, reduce,
-                  reduction):
-    if p not in (1, 2):
-        raise ValueError(f"p is {p}, but 1 or 2 is needed")
-    input, weight = widened(input), widened(weight)
-    if input.dim() < 2:
-        input, target = input.reshape(1, -1), target.reshape(1)
-        reduction = "sum" if reduction == "none" else reduction
-    target = target.unsqueeze(1)
-    cost = margin - input.gather(1, target) + input
-    others = torch.arange(input.shape[1]) != target
-    cost = _Gated.apply(cost, (cost > 0) & others)  # NaN costs nothing
-    cost = cost if p == 1 else cost * cost
-    if weight is not None:
-        cost = cost * weight[target]
-    return _reduced(cost.sum(1) / input.shape[1], reduction)
 
 
 def _regression(capture, func, input, target, *, reduction, **options):
@@ -145,19 +109,7 @@ def _one_hot(capture, func, tensor, num_classes=-1):
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
-# -- products, views and grids -----------------------------------------------------------------
-
-
-def _bilinear(capture, func, input1, input2, weight, bias=None):
-    features, first, second = weight.shape
-    if input1.shape[-1] != first or input2.shape[-1] != second \
-            or not input1.dtype is input2.dtype is weight.dtype:
-        return NotImplemented  # torch has the words for it
-    table = weight.transpose(0, 1).reshape(first, features * second)
-    with torch.autocast("cpu", enabled=False):  # its result and gradients have their own type
-        rows = (input1 @ table).unflatten(-1, (features, second))
-        out = (rows @ input2.unsqueeze(-1)).squeeze(-1)
-        return out if bias is None else out + bias
+# -- views and grids ---------------------------------------------------------------------------
 
 
 def _unfold(capture, func, x, dimension, size, step):
@@ -204,13 +156,11 @@ def _hash_tensor(capture, func, /, *args, **kwargs):
 HANDLERS = {
     **dict.fromkeys((F.mse_loss, F.smooth_l1_loss, F.huber_loss), _regression),
     F.gaussian_nll_loss: _gaussian_nll,
-    F.multi_margin_loss: _multi_margin,
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), _bincount),
     F.embedding: _with_dense_gradient(6),
     torch.embedding: _with_dense_gradient(4),
     F.embedding_bag: _embedding_bag,
     F.one_hot: _one_hot,
-    F.bilinear: _bilinear,
     torch.Tensor.unfold: _unfold,
     torch.affine_grid_generator: _affine_grid,
     torch.combinations: _combinations,
