@@ -35,6 +35,7 @@ class Result:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, leaves: list[torch.Tensor]) -> "Result":
+        """That of a result which was computed from ``leaves``."""
         ends = {id(node.variable) for node in private.autograd_nodes(tensor.grad_fn)
                 if hasattr(node, "variable")} if tensor.requires_grad else set()
         reached = (i for i, leaf in enumerate(leaves) if leaf is tensor or id(leaf) in ends)
@@ -47,9 +48,9 @@ class Result:
 class Site:
     """One call in ``forward`` of a function of the host, which the program names by ``number``.
 
-    ``arguments`` is the structure of ``(args, kwargs)``, ``tensors`` are the captured tensors in it;
-    ``structure`` and ``results`` say what the function returns. ``divisor`` is that of the gradients
-    of what the function uses by itself; None: nobody knows it.
+    ``arguments`` is the structure of ``(args, kwargs)``, ``tensors`` are the captured ones in it.
+    ``structure`` and ``results`` say what the function returns. ``divisor`` is that of the
+    gradients of what the function uses by itself; None: nobody knows it.
     """
 
     def __init__(self, op, function, arguments: Structure, tensors: list[torch.Tensor]):

@@ -5,6 +5,7 @@ import torch
 from poptorch._annotations.annotations import entered
 from poptorch._base import capture_context
 from poptorch._base.checks import one_of
+from poptorch._capture.functions.mixed_precision import autocast
 from poptorch.enums import MatMulSerializationMode
 
 _Mode = MatMulSerializationMode
@@ -57,7 +58,7 @@ def serializedMatMul(lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializa
     has_parts = lhs.numel() > 0 and rhs.numel() > 0 and lhs.shape[-1] == rhs.shape[-2]
     if factor <= 1 or not has_parts or not capture_context.is_capturing():
         return torch.matmul(lhs, rhs)
-    return _in_parts(*_alike(lhs, rhs), number, factor, keep_precision)
+    return _in_parts(*autocast(lhs, rhs), number, factor, keep_precision)
 
 
 def _check_operands(lhs, rhs, factor) -> None:
@@ -72,14 +73,6 @@ def _check_operands(lhs, rhs, factor) -> None:
     if isinstance(factor, bool) or not isinstance(factor, int):
         raise TypeError(f"[serializedMatMul] factor is expected to be an int, got "
                         f"{type(factor).__name__} {factor!r}.")
-
-
-def _alike(lhs, rhs):
-    """Both in one dtype under autocast, as torch's own products are."""
-    if not torch.is_autocast_enabled("cpu") or torch.float64 in (lhs.dtype, rhs.dtype):
-        return lhs, rhs
-    dtype = torch.get_autocast_dtype("cpu")
-    return (x.to(dtype) if x.is_floating_point() else x for x in (lhs, rhs))
 
 
 def _in_parts(lhs, rhs, number: int, factor: int, keep_precision: bool):

@@ -76,8 +76,8 @@ def _overlapping(where: str, tensors, mode: OverlapMode, noted_by):
     found, structure = Structure.of(tensors, where, "the argument")
     for _, constant in structure.leaves():
         if constant is not None:
-            raise TypeError(f"[{where}] expected a tensor, or a list, tuple or dict of tensors, got "
-                            f"{type(constant.value).__name__} {constant.value!r}.")
+            raise TypeError(f"[{where}] expected a tensor, or a list, tuple or dict of tensors, "
+                            f"got {type(constant.value).__name__} {constant.value!r}.")
     capture = capture_context.current()
     if capture is not None:
         note = noted_by(capture)

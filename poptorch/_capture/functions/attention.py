@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.functions.autocast import autocast
+from poptorch._capture.functions.mixed_precision import autocast
 from poptorch._capture.library.layers import attended, ops
 
 

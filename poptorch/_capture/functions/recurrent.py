@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.functions.autocast import autocast, autocast_beside
-from poptorch._capture.functions.mixed_precision import follow
+from poptorch._capture.functions.mixed_precision import autocast, autocast_beside, follow
 from poptorch._capture.functions.packed import (
     PackedData,
     inside,
@@ -134,18 +133,14 @@ def _handler(function):
 
 
 def _cell(run, step):
-    """What computes a layer in one direction: ``run(x, *states, *weights, reverse=...)`` or, where
+    """What computes a layer in one direction: ``run(x, *states, *weights, reverse)`` or, where
     ``torch.func`` transforms it, which has no rules for that, ``step`` for each time."""
     def cell(x, states, weights, reverse):
         if private.is_transformed():
             return library.by_steps(step, x, states, *weights, reverse)
-        return run(x, *states, *weights, reverse=reverse)[:1 + len(states)]
+        return run(x, *states, *weights, reverse)[:1 + len(states)]
 
     return cell
-
-
-def _whole_lstm(*layer, reverse: bool):
-    return ops.lstm(*layer, reverse, torch.is_grad_enabled())
 
 
 @_handler
@@ -153,7 +148,7 @@ def _lstm(capture, x, states, weights, settings, lengths=None):
     if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
 
-    cell = _cell(_whole_lstm, library.lstm_step)
+    cell = _cell(lambda *layer: ops.lstm(*layer, torch.is_grad_enabled()), library.lstm_step)
     is_projected = states[0].shape[-1] != states[1].shape[-1]
     cell_type = autocast_beside(states[1])
     starts_at_zero = is_projected and not private.is_transformed() \
@@ -221,11 +216,10 @@ def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
 
 
 # Under autocast a GRU's results have the type of its state, single precision mostly, in torch too.
-_GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()),
-                  library.gru_step)
-_TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse),
+_GRU = _one_state(lambda *layer: ops.gru(*layer, torch.is_grad_enabled()), library.gru_step)
+_TANH = _one_state(lambda *layer: ops.rnn(*layer[:-1], "tanh", layer[-1]),
                    library.RNN_STEPS["tanh"], lower_precision=True)
-_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse),
+_RELU = _one_state(lambda *layer: ops.rnn(*layer[:-1], "relu", layer[-1]),
                    library.RNN_STEPS["relu"], lower_precision=True, stops=(-1e4,))
 
 # As modules call them, and as exported programs do.

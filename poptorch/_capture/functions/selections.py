@@ -74,7 +74,7 @@ class Selection(UnknownSize):
     """
 
     def call(self, capture, func, args, kwargs):
-        name = _name(func)
+        name, _ = _name(func)
         if self.is_of_function():
             raise self.refusal(func)
         if name == "__get__":
@@ -160,7 +160,7 @@ class Selection(UnknownSize):
         # A gradient of one number adds up what all places give.
         again = any(not isinstance(t, UnknownSize) and t.dim() == 0 and t.requires_grad
                     for t in tensors)
-        changed = args[0] if _is_in_place(func) else None
+        changed = args[0] if _name(func)[1] else None
         if again and isinstance(changed, Selection):
             changed.full.copy_(_or_ones(changed.mask.beside(self.behind), changed.full))
 
@@ -206,23 +206,19 @@ def selected(capture, view, index, before: int) -> Selection:
                           made_at=(capture.recorder.places.here(), capture.recorder.module))
 
 
-def _name(func) -> str:
-    """The name of a function or operator without what says that it works in place."""
+def _name(func) -> tuple[str, bool]:
+    """The name of a function or operator, and whether it works in place, which the name leaves
+    out."""
     name = getattr(func, "__name__", "").partition(".")[0]
-    if name.startswith("__") and name.endswith("__") and name != "__get__":
-        name = name.strip("_")
-        if name[:1] in ("i", "r") and name not in ("invert", "rshift"):
-            short = name[1:]
-            name = short if short in _OPERATORS or hasattr(aten, short) else name
-        return _OPERATORS.get(name, name)
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
-
-
-def _is_in_place(func) -> bool:
-    name = getattr(func, "__name__", "").partition(".")[0]
-    if name.startswith("__"):
-        return name.startswith("__i") and name != "__invert__"
-    return name.endswith("_")
+    if not name.startswith("__") or name == "__get__":
+        is_in_place = name.endswith("_") and name != "__get__"
+        return name[:-1] if is_in_place else name, is_in_place
+    name, short = name.strip("_"), name.strip("_")[1:]
+    is_in_place = name.startswith("i") and name != "invert"
+    if name[:1] in ("i", "r") and name not in ("invert", "rshift") \
+            and (short in _OPERATORS or hasattr(aten, short)):
+        name = short
+    return _OPERATORS.get(name, name), is_in_place
 
 
 @functools.cache
