@@ -26,11 +26,8 @@ def _is_basic(index) -> bool:
 
 def _view_at(x, indices: tuple) -> tuple | None:
     """Of ``x[indices]``, where one index is a mask and the others are no tensors: a view of ``x``
-    that the mask alone is to be used on, the mask, and how many dimensions stand before it.
-
-    Returns:
-        None for other indices, and where torch is to refuse them.
-    """
+    that the mask alone is to be used on, the mask, and how many dimensions stand before it; else
+    None."""
     numbers = [number for number, index in enumerate(indices) if is_mask(index)]
     if len(numbers) != 1:
         return None
@@ -47,11 +44,8 @@ def _view_at(x, indices: tuple) -> tuple | None:
 
 
 def read_at_mask(capture, x, indices: tuple):
-    """``x[indices]``, where one index is a mask and the others are no tensors.
-
-    Returns:
-        The selection, or NotImplemented where torch is to do it, or to refuse it.
-    """
+    """``x[indices]`` as a selection, where one index is a mask and the others are no tensors; or
+    NotImplemented."""
     found = _view_at(x, indices)
     if found is None:
         return NotImplemented
@@ -67,11 +61,8 @@ def read_at_mask(capture, x, indices: tuple):
 
 
 def set_at_mask(capture, x, indices: tuple, value):
-    """``x[indices] = value``, where one index is a mask and the others are no tensors.
-
-    Returns:
-        None, or NotImplemented where torch is to do it, or to refuse it.
-    """
+    """``x[indices] = value``, where one index is a mask and the others are no tensors; or
+    NotImplemented."""
     if not _is_of_places(value) or (found := _view_at(x, indices)) is None:
         return NotImplemented
     view, mask, before = found
@@ -87,11 +78,8 @@ def _is_of_places(value) -> bool:
 
 
 def _put(capture, view, mask, at: int, value, accumulate: bool = False):
-    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true.
-
-    Returns:
-        None, or NotImplemented where torch is to do it, or to refuse it.
-    """
+    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true; or returns
+    NotImplemented."""
     if mask.shape != view.shape[at:at + mask.dim()]:
         return NotImplemented
     put = _put_selection if isinstance(value, Selection) else _put_values

@@ -1,7 +1,7 @@
 """A torch-function mode: sees calls of torch's Python functions before they decompose.
 
 Handlers keep dropout, batch norm, attention and recurrent layers whole (the other files of this
-folder); those here mark losses and refuse what cannot be recorded.
+folder); those here refuse what cannot be recorded.
 """
 
 import copy

@@ -38,12 +38,7 @@ _ATTRIBUTES = {"dtype", "device", "requires_grad", "ndim", "is_leaf", "layout"}
 
 
 class Mask:
-    """A mask by which something was read.
-
-    Args:
-        capture: that it is used in.
-        index: the tensor as the user gave it, of bools or bytes.
-    """
+    """A mask by which something was read: a tensor of bools or bytes."""
 
     def __init__(self, capture, index: torch.Tensor):
         self._node = capture.recorder.node_of(index)
@@ -52,11 +47,13 @@ class Mask:
 
     def is_same(self, other: "Mask") -> bool:
         """Whether both certainly had the same values when they were read."""
+        if self is other:
+            return True
         nodes = self._node, other._node
         if len({node.graph for node in (*nodes, self._read, other._read)}) > 1:
             return False
         since = min(self._read, other._read) if nodes[0] is nodes[1] else min(nodes)
-        return self is other or same_value(*nodes, changed_memory(since.graph, since))
+        return same_value(*nodes, changed_memory(since.graph, since))
 
     def beside(self, behind: int) -> torch.Tensor:
         """The mask with dimensions of size 1 behind its own."""
@@ -66,11 +63,8 @@ class Mask:
 class Selection(UnknownSize):
     """``x[mask]``.
 
-    Attributes:
-        full: has the dimensions of the mask in the place of the one that counts what is selected.
-        mask: the :class:`Mask`.
-        behind: how many dimensions follow those of the mask.
-        made_at: the user's place and the module of the read.
+    ``full`` has the dimensions of ``mask`` in the place of the one that counts what is selected,
+    and ``behind`` dimensions that follow. It was read at ``made_at``: the user's place, the module.
     """
 
     def call(self, capture, func, args, kwargs):

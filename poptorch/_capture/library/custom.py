@@ -1,7 +1,4 @@
 """The operation that stands for a call of an op in the user's library (docs/guide/custom_ops.md).
-
-What its results look like the library's shape function says; its gradient is another op of the
-library. Outside of a capture the kernel runs at once.
 """
 
 import json

@@ -18,11 +18,7 @@ for _row in (*onnx.ROWS, *graphcore.ROWS, *replicated.ROWS):
 
 
 def call(inputs: list, domain: str, name: str, version: int, attributes: dict) -> list:
-    """The outputs of an operation, none of which shares memory with an input or another output.
-
-    Raises:
-        poptorch.Error: There is none; or the inputs or the attributes are not what it takes.
-    """
+    """The outputs of an operation, none of which shares memory with an input or another output."""
     row = _find(domain, name, version)
     title = f"{domain}::{name}"
     fewest, most = row.counts()
