@@ -6,8 +6,10 @@ torch's own operation has results whose shapes depend on the lengths of the targ
 import torch
 import torch.nn.functional as F
 
+from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.table import computed_in
 from poptorch._capture.functions.mixed_precision import widened
+from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.library import ctc  # noqa: F401  (declares the operations)
 from poptorch._capture.library.layers import ops
 
@@ -21,9 +23,7 @@ def _ctc_loss(capture, func, log_probs, targets, input_lengths, target_lengths, 
     if not is_batched:
         log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
     if targets.dim() == 1:
-        raise capture.recorder.error(
-            "[ctc_loss] targets has 1 dimension, but the targets of a batch must be padded: pass "
-            "them as [batch, length].")
+        targets = _padded(capture, targets, target_lengths)
     lengths = [torch.as_tensor(n, dtype=torch.int64).reshape(-1)
                for n in (input_lengths, target_lengths)]
     wide = log_probs.to(computed_in(log_probs.dtype))
@@ -31,6 +31,19 @@ def _ctc_loss(capture, func, log_probs, targets, input_lengths, target_lengths, 
     if not is_batched and reduction == "none":
         losses = losses.squeeze(0)
     return _reduced(losses, lengths[1], reduction).to(log_probs.dtype)
+
+
+def _padded(capture, targets, lengths):
+    """Targets that follow each other without padding, as [batch, length]."""
+    if isinstance(lengths, torch.Tensor):
+        lengths = known_value(capture.recorder, lengths)
+        if lengths is None:
+            raise capture.recorder.error(
+                "[ctc_loss] targets has 1 dimension, but where the lengths differ from call to "
+                "call it must be padded: pass it as [batch, length].")
+        with private.without_modes():
+            lengths = lengths.tolist()
+    return torch.nn.utils.rnn.pad_sequence(targets.split(list(lengths)), batch_first=True)
 
 
 def _reduced(losses, target_lengths, reduction: str):

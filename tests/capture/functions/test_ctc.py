@@ -68,14 +68,15 @@ def test_numbers_that_are_no_log_probabilities(zero_infinity, reduction):
 
 def test_lengths_known_when_compiling():
     log_probs, targets, input_lengths, target_lengths = problem()
-    for lengths in ((input_lengths, target_lengths),
-                    (input_lengths.tolist(), tuple(target_lengths.tolist()))):
+    packed = torch.cat([row[:n] for row, n in zip(targets, target_lengths)])
+    for which, lengths in ((targets, (input_lengths, target_lengths)),
+                           (packed, (input_lengths.tolist(), tuple(target_lengths.tolist())))):
         def forward(m, log_probs, targets):
             loss = F.ctc_loss((log_probs * m.w).log_softmax(-1), targets, *lengths)
             return loss, poptorch.identity_loss(loss, "none")
 
         check_training(Function(forward, {"w": torch.ones(1, dtype=torch.float64)}),
-                       log_probs, targets)
+                       log_probs, which)
 
 
 def test_one_sequence_without_batch():
