@@ -1,5 +1,5 @@
-"""The types of the operands of operations that run whole: under autocast, and of layers whose weights
-have another floating-point type than what they are applied to.
+"""The types of operands: under autocast, and of layers whose weights have another floating-point
+type than what they are applied to.
 
 Torch refuses the latter; here the weights are cast to the type of the activation.
 """
