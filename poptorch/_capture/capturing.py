@@ -38,6 +38,7 @@ from poptorch._capture.loops.bodies import Bodies
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
+from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
 from poptorch._guards.host_randomness import Draws
 from poptorch.errors import Error
@@ -279,16 +280,16 @@ class _Capture:
     def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
         for value, name in self.outer:
-            self._state.reads.of_outer(value, name)
+            self._state.reads.enter(value, name, Origin.OUTSIDE)
         if self.draws is not None:
             self._state.reads.draws.include(self.draws)
         for path, part, value in found:
             if isinstance(value, PackedSequence):
                 self.recorder.values.packed[memory_of(value.batch_sizes)] = path
             if isinstance(part, Constant):
-                self._state.reads.of_argument(value, path)
+                self._state.reads.meet(value, path, Origin.ARGUMENT)
             else:
-                self._state.reads.of_container(value, path)
+                self._state.reads.enter(value, path, Origin.ARGUMENT)
         by_node = {id(part): value for _, part, value in found}
         return [by_node.get(id(node)) for node in self._named.nodes()]
 
@@ -298,7 +299,7 @@ class _Capture:
         beside = {number: set() if has_attributes(value) else {"__dict__"}
                   for number, value in enumerate(self._containers)}
         of_objects = []
-        for held in self._state.read_of_arguments():
+        for held in self._state.attributes_read(Origin.ARGUMENT):
             if id(held.holder) in numbers:
                 beside[numbers[id(held.holder)]].add(held.name)
             else:
@@ -375,7 +376,8 @@ class _Capture:
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
-                        self._state.modes_read(), self._state.read_outside(),
+                        self._state.modes_read(),
+                        self._state.attributes_read(Origin.OUTSIDE),
                         list(self._environment.names))
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:

@@ -14,7 +14,7 @@ from poptorch._base.types import check_dense
 from poptorch._capture.functions.hooks import of_capture
 from poptorch._capture.graph.module_clones import Clones
 from poptorch._capture.graph.source_location import Places
-from poptorch._guards.attribute_reads import OUTER, Reads
+from poptorch._guards.attribute_reads import Origin, Reads
 from poptorch._guards.attributes import Attributes
 from poptorch._guards.guard import HeldAttribute
 from poptorch._guards.host_values import lasting_value
@@ -205,26 +205,13 @@ class ModuleState:
         """Notes what ``forward`` reads while it runs."""
         return self._attributes.reads
 
-    def attributes_read(self) -> list[HeldAttribute]:
-        """What ``forward`` depends on of modules and of objects that they hold: what has the
-        attribute, its name and its path."""
-        read = {}
-        for place in self._attributes.read():
-            if place.module is None or place.module is OUTER:
-                continue
-            module = self._clones.user_module(place.module)
-            holder = self._clones.user_module(place.holder)
-            if holder is module and place.name in _managed.get(module, ()):
-                continue
-            path = self.names.get(id(module))
-            if path is None and self._attributes.is_outside(module):
-                path = type(module).__qualname__
-            if path is not None:
-                path = f"{path}.{place.path}".lstrip(".")
-                read[id(holder), place.name] = HeldAttribute(
-                    holder, place.name, path, self.reads.line(place),
-                    "" if self._attributes.is_outside(module) else "self.")
-        return list(read.values())
+    def attributes_read(self, origin: Origin = Origin.MODULE) -> list[HeldAttribute]:
+        """What ``forward`` depends on of modules, arguments, or what names outside lead to, and of
+        the objects that these hold."""
+        read = [held._replace(holder=self._clones.user_module(held.holder))
+                for held in self._attributes.read[origin]]
+        return [held for held in read if not (isinstance(held.holder, torch.nn.Module)
+                                              and held.name in _managed.get(held.holder, ()))]
 
     def modes_read(self) -> list[torch.nn.Module]:
         """The user's modules of which ``forward`` read whether they are in training mode."""
@@ -233,20 +220,7 @@ class ModuleState:
 
     def name_of_plain(self, tensor: torch.Tensor) -> str | None:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
-        found = self._attributes.name_of(tensor)
-        return found and found[0]
-
-    def read_of_arguments(self) -> list[HeldAttribute]:
-        """The same for objects that arguments hold, and for containers among them."""
-        return self._read_by(None)
-
-    def read_outside(self) -> list[HeldAttribute]:
-        """The same for objects that names outside of ``forward`` lead to."""
-        return self._read_by(OUTER)
-
-    def _read_by(self, module) -> list[HeldAttribute]:
-        return [HeldAttribute(place.holder, place.name, place.path, self.reads.line(place))
-                for place in self._attributes.read() if place.module is module]
+        return self._attributes.name_of(tensor)
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 
-from poptorch._guards.outer_name import is_users
+from poptorch._guards.statements import is_users
 
 # The files of what leads from ``os.getenv`` to the variables.
 _BETWEEN = frozenset({os.getenv.__code__.co_filename,

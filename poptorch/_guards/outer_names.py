@@ -6,20 +6,17 @@ from functools import partial
 
 import torch
 
-from poptorch._base.value_snapshot import Snapshot, has_attributes
 from poptorch._guards import globals_read
-from poptorch._guards.attribute_reads import warn_of_kept
+from poptorch._guards.attribute_reads import holds_fake, refill, warn_of_kept
 from poptorch._guards.guard import Guard, Kind, line_of
 from poptorch._guards.host_randomness import Draws
 from poptorch._guards.outer_name import OuterName
 from poptorch._guards.python_state import (
-    is_counting,
-    is_flag,
-    is_number,
+    is_another_flag,
+    is_another_number,
+    place_of,
     warn_of_python_state,
 )
-from poptorch._guards.statements import Statement
-from poptorch.errors import place_text
 
 
 class OuterNames:
@@ -36,19 +33,20 @@ class OuterNames:
 
     def __init__(self, module: torch.nn.Module, arguments: list):
         self.draws = Draws()
-        self._read, self._set, self._lines, self.objects = globals_read.read_and_set(
-            module, arguments, self.draws)
+        self._names, self.objects = globals_read.names_outside(module, arguments, self.draws)
 
     def __enter__(self) -> "OuterNames":
         return self
 
     def __exit__(self, kind, *_) -> None:
-        read, kept = globals_read.put_back(self._read)
-        set_, kept_there = globals_read.put_back(self._set)
+        kept = [name for name in self._names if _put_back(name)]
         if kind is None:
-            warn_of_kept(kept + kept_there)
-            self._warn_of_changes(read, set_)
-            self._unchanged = globals_read.unchanged(read)
+            for text in dict.fromkeys(name.text for name in kept):
+                warn_of_kept(text)
+            others = [name for name in self._names if name not in kept]
+            for name in others:
+                _warn_of_change(name)
+            self._unchanged = globals_read.unchanged(others)
 
     def values(self) -> list:
         """The values of those that ``forward`` has not changed."""
@@ -56,43 +54,34 @@ class OuterNames:
 
     def guards(self, captured) -> list[Guard]:
         """The guards of those, and of what ``captured`` has found beside them."""
-        known = {name.text for name in self._unchanged}
-        found = [Guard(name.text, name.value, name.places(), line=self._line(name),
+        found = [Guard(name.text, name.value, name.places(), line=line_of(name.line()),
                        kind=Kind.POSSIBLE) for name in self._unchanged]
         for held in captured.outer_attributes:
-            found += held.guards() if held.path not in known else ()
+            found += held.guards()
         return found + [Guard(f"os.environ[{name!r}]", partial(os.environ.get, name), None)
                         for name in captured.environment]
 
-    def _line(self, name: OuterName) -> str:
-        reads, _ = self._lines.get(name.key, ((), ()))
-        return line_of(min(((code.co_filename, line) for code, line, _ in reads), default=None))
 
-    def _warn_of_changes(self, read: list[tuple[OuterName, Snapshot]],
-                         sets: list[tuple[OuterName, Snapshot]]) -> None:
-        """Warns of values that ``forward`` has changed and computes with."""
-        for name, snapshot in sets:
-            if has_attributes(name.holder()):  # what is set of it was noted as it happened
-                continue
-            was, now = snapshot.value, name.own_value()
-            reads, puts = self._lines[name.key]
-            if is_number(was) and is_number(now) and was != now:
-                counted = {put for put in puts if is_counting(put, reads, name.names[-1])}
-                if counted and reads - counted:
-                    warn_of_python_state(name.text, was, now, _first(counted))
-            elif is_flag(was) and type(now) is type(was) and now != was:
-                found = {put for put in puts if any(
-                    code is put[0] and tuple(place) < put[1:] for code, *place in reads)}
-                if found:
-                    warn_of_python_state(name.text, repr(was), repr(now), _first(found))
-        for name, snapshot in read:
-            if name.value() is snapshot.value:
-                found = snapshot.change(name.text)
-                reads, _ = self._lines.get(name.key, ((), ()))
-                if found is not None and (found.is_gone or len(reads) != 1):
-                    warn_of_python_state(*found[:3])
+def _put_back(name: OuterName) -> bool:
+    """Gives a name and its containers what they had, where ``forward`` has put tensors without
+    data; whether it has."""
+    is_kept = name.before is not None and refill(name.before)
+    for before, now in ((name.own, name.own_value), (name.before, name.value)):
+        if before is not None and now() is not before.value and holds_fake(now()):
+            name.put(before.value)
+            is_kept = True
+    return is_kept
 
 
-def _first(found: set[Statement]) -> str:
-    code, line, _ = min(found, key=lambda statement: statement[1:])
-    return place_text((code.co_filename, line))
+def _warn_of_change(name: OuterName) -> None:
+    """Warns of a value that ``forward`` has changed and computes with."""
+    was, now = name.own and name.own.value, name.own_value()
+    counting, after = name.counting(name.names[-1]), name.set_after_read()
+    if counting and is_another_number(was, now):
+        warn_of_python_state(name.text, was, now, place_of(counting))
+    elif after and is_another_flag(was, now):
+        warn_of_python_state(name.text, repr(was), repr(now), place_of(after))
+    elif name.before is not None and name.value() is name.before.value:
+        found = name.before.change(name.text)
+        if found is not None and (found.is_gone or len(name.readers()) != 1):
+            warn_of_python_state(*found[:3])

@@ -1,18 +1,16 @@
-"""Values that ``forward`` itself counts on, and computes with: numbers in attributes, and what
-containers in attributes hold."""
+"""Python values that ``forward`` changes and computes with: the statements that tell so."""
 
+import dis
 import enum
 import functools
 import numbers
 import types
-from collections.abc import Callable, Iterator
 
 import torch
 
 from poptorch._base.logging import logger
-from poptorch._base.value_snapshot import attribute_of, is_compared, is_foreign
-from poptorch._guards.outer_name import is_users
-from poptorch._guards.statements import Place, Statement, statement_of, statements
+from poptorch._guards.statements import Position, Statement, is_users, statement_of, statements
+from poptorch.errors import place_text
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
 _SETS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"})
@@ -22,89 +20,46 @@ _ADD = frozenset({"append", "appendleft", "extend", "insert"})
 _COUNT_ITEMS = frozenset({"len", "sum"})
 
 
-class Counters:
-    """Notes the statements that read numbers, tensors and containers in attributes, and those that
-    set numbers and tensors.
-
-    A counter is set by a statement that reads it, as ``self.count += 1`` does, or to what was
-    computed from what such a one gave a variable. Where no other statement reads it, it is for the
-    host alone.
-    """
+class Uses:
+    """The instructions that read an attribute or a variable, and those that set it: each the code
+    and an offset. Of most, nobody asks which statement it is of."""
 
     def __init__(self):
-        # By code and the offset of an instruction: of most, nobody asks which statement it is of.
-        self._read: dict[tuple[int, str], set[tuple[types.CodeType, int]]] = {}
-        self._counted: dict[tuple[int, str], set[tuple]] = {}
-        # Of those that were read before they were set: the object, and what was read first.
-        self._first: dict[tuple[int, str], tuple[object, object]] = {}
-        self._anew: set[tuple[int, str]] = set()
-        # The numbers that classes of the program's have.
-        self._of_classes: dict[type, dict[str, object]] = {}
+        self.reads: set[tuple[types.CodeType, int]] = set()
+        self.sets: set[tuple[types.CodeType, int]] = set()
 
-    def of_class(self, cls: type) -> None:
-        """Takes note of the numbers that a class has before ``forward`` runs."""
-        if cls not in self._of_classes:
-            self._of_classes[cls] = {
-                name: value for owner in reversed(cls.__mro__) if not is_foreign(owner)
-                for name, value in vars(owner).items() if is_number(value)}
+    def readers(self) -> set[Statement]:
+        """The statements that read it."""
+        return {statement_of(*one) for one in self.reads}
 
-    def class_value(self, cls: type, name: str):
-        """What a class had under a name before ``forward`` ran, as far as it is known; else what
-        it has."""
-        return self._of_classes.get(cls, {}).get(name, attribute_of(cls, name))
+    def counting(self, name: str) -> Statement | None:
+        """The first statement that sets it to what comes from its own value, as ``count += 1``
+        does, if another statement reads it; None: there is none, so it is for the host alone."""
+        reads = self.readers()
+        counted = {one for one in map(lambda one: statement_of(*one), self.sets)
+                   if one in reads or one[1:] in _from_itself(one[0], name)}
+        return _first(counted) if reads - counted else None
 
-    def was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
-        """Takes note that a statement, that of ``frame``, read an attribute."""
-        if is_number(value) or is_compared(value):
-            key = id(holder), name
-            self._read.setdefault(key, set()).add((frame.f_code, frame.f_lasti))
-            if _counts(value) and key not in self._anew:
-                self._first.setdefault(key, (holder, value))
+    def set_after_read(self) -> Statement | None:
+        """The first statement that sets it after another one of the same code has read it."""
+        reads = self.readers()
+        return _first({one for one in map(lambda one: statement_of(*one), self.sets) if any(
+            code is one[0] and tuple(place) < one[1:] for code, *place in reads)})
 
-    def was_set(self, holder, name: str, value, frame: types.FrameType) -> None:
-        """Takes note that a statement sets an attribute."""
-        key = id(holder), name
-        if key not in self._first:
-            self._anew.add(key)
-        elif _counts(value):
-            statement = statement_of(frame.f_code, frame.f_lasti)
-            if is_counting(statement, self._readers(key), name):
-                self._counted.setdefault(key, set()).add(statement)
-
-    def readers(self, holder, name: str) -> int:
-        """How many statements have read an attribute."""
-        return len(self._readers((id(holder), name)))
-
-    def line(self, holder, name: str) -> tuple[str, int] | None:
-        """The first line of the user's that has read an attribute; None: it is not known."""
-        return min(((code.co_filename, line) for code, line, _ in self._readers((id(holder), name))
-                    if is_users(code.co_filename)), default=None)
-
-    def counts_items(self, holder, name: str) -> bool:
-        """Whether statements add to the list in an attribute, and others compute with its length
-        or sum, and nothing else is done with it, as is with a cache."""
-        uses = {_use_of_list(*statement) for statement in self._readers((id(holder), name))}
+    def counts_items(self) -> bool:
+        """Whether statements add to the list that it is, and others compute with its length or
+        sum, and nothing else is done with it, as is with a cache."""
+        uses = {_use_of_list(*statement) for statement in self.readers()}
         return uses - {"show"} == {"add", "count"}
 
-    def _readers(self, key: tuple[int, str]) -> set[Statement]:
-        return {statement_of(*place) for place in self._read.get(key, ())}
+    def line(self) -> tuple[str, int] | None:
+        """The first line of the user's that reads it; None: it is not known."""
+        return min(((code.co_filename, line) for code, line, _ in self.readers()
+                    if is_users(code.co_filename)), default=None)
 
-    def counted(self, value_of: Callable[[torch.Tensor], torch.Tensor | None]) \
-            -> Iterator[tuple[object, str, object, object, tuple[str, int]]]:
-        """The counters that ``forward`` computes with: the object, the name, the value before and
-        after, as messages have them, and the line of a statement that sets it.
 
-        Args:
-            value_of: the values of a tensor, if they are known, also of one of ``forward``'s.
-        """
-        for key, counted in self._counted.items():
-            (holder, was), name = self._first[key], key[1]
-            now = attribute_of(holder, name)
-            if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
-                was, now = value_of(was), value_of(now)
-            if _has_changed(was, now) and self._readers(key) - counted:
-                code, line, _ = min(counted, key=lambda place: place[1:])
-                yield holder, name, _shown(was), _shown(now), (code.co_filename, line)
+def _first(found: set[Statement]) -> Statement | None:
+    return min(found, key=lambda statement: statement[1:], default=None)
 
 
 def warn_of_python_state(what: str, was, now, place: str = "") -> None:
@@ -123,9 +78,9 @@ def warn_of_python_state(what: str, was, now, place: str = "") -> None:
         "torch.where.%s", what, was, now, f"\n  at {place}" if place else "")
 
 
-def is_flag(value) -> bool:
-    """Whether a value tells what is to be done."""
-    return isinstance(value, (bool, str, enum.Enum))
+def place_of(statement: Statement) -> str:
+    """The line of a statement, for messages."""
+    return place_text((statement[0].co_filename, statement[1]))
 
 
 def is_number(value) -> bool:
@@ -133,11 +88,12 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
-def _counts(value) -> bool:
-    return is_number(value) or isinstance(value, torch.Tensor)
+def is_another_flag(was, now) -> bool:
+    """Whether a value that tells what is to be done became another one."""
+    return isinstance(was, (bool, str, enum.Enum)) and type(now) is type(was) and now != was
 
 
-def _has_changed(was, now) -> bool:
+def is_another_number(was, now) -> bool:
     """Whether a number is another one, or a tensor of the same kind has other values: what was
     converted or cut is what each call would make of it, too."""
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
@@ -145,27 +101,16 @@ def _has_changed(was, now) -> bool:
     return is_number(was) and is_number(now) and now != was
 
 
-def _shown(value):
+def shown(value):
     """A value as a message has it: of a tensor of many numbers the sizes."""
     is_long = isinstance(value, torch.Tensor) and value.numel() > 8
     return f"{value.dtype}{list(value.shape)}" if is_long else value
 
 
-def is_counting(statement: Statement, reads: set[Statement], name: str) -> bool:
-    """Whether a statement that sets a number sets it to what comes from its own value.
-
-    Args:
-        statement: that sets it.
-        reads: those that read the number.
-        name: of the attribute or the variable.
-    """
-    return statement in reads or statement[1:] in _from_itself(statement[0], name)
-
-
-def _use_of_list(code: types.CodeType, *place: int) -> str:
+def _use_of_list(code: types.CodeType, *position: int) -> str:
     """``add``, ``count`` or ``show`` (its length alone, as ``print`` does) for a statement that
     reads a list; empty for other uses, and where it decides something."""
-    instructions = statements(code).get(place, ())
+    instructions = statements(code).get(position, ())
     names = {one.argval for one in instructions if one.opname in _READS}
     if any("JUMP_" in one.opname and "_IF_" in one.opname for one in instructions):
         return ""
@@ -177,15 +122,18 @@ def _use_of_list(code: types.CodeType, *place: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _from_itself(code: types.CodeType, name: str) -> frozenset[Place]:
+def _from_itself(code: types.CodeType, name: str) -> frozenset[Position]:
     """The statements that set an attribute, or a variable outside of the code, to what comes from
     its own value, by way of variables."""
     known, found = set(), set()
-    for place, instructions in sorted(statements(code).items()):
-        is_own = any(one.opname in _READS and one.argval == name
-                     or one.opname in _LOCALS and one.argval in known for one in instructions)
-        if is_own:
+    for position, instructions in sorted(statements(code).items()):
+        if any(_is_read(one, name, known) for one in instructions):
             known |= {one.argval for one in instructions if one.opname in _STORES}
-            found |= {place for one in instructions
+            found |= {position for one in instructions
                       if one.opname in _SETS and one.argval == name}
     return frozenset(found)
+
+
+def _is_read(one: dis.Instruction, name: str, known: set[str]) -> bool:
+    return one.opname in _READS and one.argval == name \
+        or one.opname in _LOCALS and one.argval in known
