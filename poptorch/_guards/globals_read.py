@@ -26,7 +26,6 @@ from poptorch._base.value_snapshot import (
 )
 from poptorch._capture.graph.module_clones import HOOKS
 from poptorch._guards.host_randomness import Draws
-from poptorch._guards.import_bindings import Imports
 from poptorch._guards.outer_name import OuterName, attributes_in, value_in
 from poptorch._guards.statements import is_users
 
@@ -267,7 +266,7 @@ class _Scope(NamedTuple):
     Attributes:
         variables: the globals.
         cells: variables of functions around it.
-        locals: a first argument that is a class.
+        locals: a first argument that is a class, and what is imported inside of the function.
     """
 
     variables: dict
@@ -286,10 +285,10 @@ class _Scope(NamedTuple):
 def _names_of(code, scope: _Scope) -> Iterator[tuple[_Path, bool, int]]:
     """What code reads outside, and what it sets there (True), with offsets of instructions."""
     path = changed = None  # what is loaded, and what ``+=`` changes an attribute of
-    offset, imports, before = 0, Imports(scope.variables), ""
+    offset, imported, last = 0, None, []
     for instruction in dis.get_instructions(code):
         kind, argument = instruction.opname, instruction.argval
-        last, before = before, kind
+        last = [*last[-2:], instruction]
         if kind in _ATTRIBUTE and path is not None:
             path = path[0], (*path[1], argument)
             continue
@@ -298,13 +297,33 @@ def _names_of(code, scope: _Scope) -> Iterator[tuple[_Path, bool, int]]:
             continue
         if path is not None:
             yield path, False, offset
-        offset = instruction.offset
-        holder = changed if path is None and last == "SWAP" else path
+        offset, is_swapped = instruction.offset, last[-2:][0].opname == "SWAP"
+        holder = changed if path is None and is_swapped else path
         if kind == "STORE_ATTR" and holder is not None:
             yield (holder[0], (*holder[1], argument)), True, offset
-        imported = imports.names(kind, argument)
-        path = scope.path(kind, argument) if imported is None else (sys.modules, imported)
+        path = scope.path(kind, argument)
+        imported = _imported(imported, last, scope)
         if kind in _STORES and (kind.endswith("_GLOBAL") or argument in scope.cells):
             yield (scope.cells.get(argument, scope.variables), (argument,)), True, offset
     if path is not None:
         yield path, False, offset
+
+
+def _imported(base: _Path | None, last: list[dis.Instruction], scope: _Scope) -> _Path | None:
+    """What a statement of import has loaded after an instruction, the last one of three; a
+    variable that it is given stands for it from then on."""
+    kind, argument = last[-1].opname, last[-1].argval
+    if kind == "IMPORT_NAME":
+        level, wanted = (one.argval for one in last[:2])
+        package = (scope.variables.get("__package__") or "").rsplit(".", max(level - 1, 0))[0]
+        name = f"{package}.{argument}".strip(".") if level else argument
+        return sys.modules, (name if wanted else name.partition(".")[0],)
+    if kind == "IMPORT_FROM" and base is not None:
+        return base[0], (*base[1], argument)
+    if kind == "STORE_FAST":
+        scope.locals.pop(argument, None)
+        if base is not None:
+            scope.locals[argument] = base
+            is_from = last[-2].opname == "IMPORT_FROM"
+            return (base[0], base[1][:-1]) if is_from else None
+    return base if kind in ("SWAP", "POP_TOP") else None

@@ -3,6 +3,7 @@
 import argparse
 import functools
 import math
+import sys
 import types
 
 import torch
@@ -142,6 +143,39 @@ def test_values_that_are_gone():
     assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
     del space.a
     assert name.before.difference(name.value(), name.text) is not None
+
+
+def several(m, x):
+    from a_package import scale, shift
+    from a_package.inner import scale as other
+    scaled = x * scale + shift
+    return scaled * other
+
+
+def by_name(m, x):
+    import a_package
+    import a_package.inner as inner
+    return x * inner.scale + a_package.shift
+
+
+def relative(m, x):
+    from . import shift
+    from .inner import scale
+    return x * scale + shift
+
+
+def test_imports_inside(monkeypatch):
+    package, inner = types.ModuleType("a_package"), types.ModuleType("a_package.inner")
+    package.inner, package.__file__, inner.__file__ = inner, __file__, __file__
+    package.scale, package.shift, inner.scale = 2.0, 1.0, 3.0
+    for module in (package, inner):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert names(several) == {"a_package.scale", "a_package.shift", "a_package.inner.scale"}
+    assert names(by_name) == {"a_package.inner.scale", "a_package.shift"}
+    monkeypatch.setitem(globals(), "__package__", "a_package")
+    assert names(relative) == {"a_package.shift", "a_package.inner.scale"}
+    monkeypatch.setitem(globals(), "__package__", "a_package.inner")
+    assert "a_package.inner.shift" not in names(relative)
 
 
 class Doubled(torch.autograd.Function):
