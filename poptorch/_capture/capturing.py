@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -40,7 +40,6 @@ from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
 from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
-from poptorch._guards.host_randomness import Draws
 from poptorch.errors import Error
 
 
@@ -49,8 +48,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, is_substituted: bool = True,
-            called: tuple[int, tuple[str, ...]] | None = None,
-            outer: Sequence[tuple[object, str]] = (), draws: Draws | None = None) -> Captured:
+            called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -67,8 +65,6 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         is_substituted: whether the context managers of :mod:`substitutions` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
-        outer: objects that names outside of ``forward`` lead to, with these names.
-        draws: what else such names lead to and ``forward`` may draw from.
 
     Returns:
         The functional graph and the meaning of its inputs and outputs.
@@ -81,7 +77,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     work = _Capture(module, args, kwargs or {}, training, places, module_paths,
                     grouped, mode_of)
     work.replicas, work.is_substituted = replicas, is_substituted
-    work.outer, work.draws, work.called = outer, draws, called or (len(args), tuple(kwargs or ()))
+    work.called = called or (len(args), tuple(kwargs or ()))
     try:
         return work.run()
     finally:
@@ -104,7 +100,6 @@ class _Capture:
         replicas: how many run the program.
         is_substituted: whether context managers of other packages are entered.
         called: how many arguments were passed by position, and the names of the others.
-        outer, draws: as :func:`capture` takes them.
     """
 
     def __init__(self, module, args, kwargs, training: bool, places: Places,
@@ -114,6 +109,7 @@ class _Capture:
         self._grouped = grouped
         self.training = training
         self._module_paths = module_paths
+        self._called_with = [args, kwargs]
         self._arguments, self._named = call_arguments.named(module, args, kwargs)
         self._input_names = self._named.paths
         self.fake_mode = private.new_fake_mode()
@@ -127,8 +123,6 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
-        self.outer: Sequence[tuple[object, str]] = ()
-        self.draws: Draws | None = None
         self._environment = Environment()
         self.replicas, self.is_substituted, self.called = 1, True, (len(args), tuple(kwargs))
 
@@ -141,6 +135,7 @@ class _Capture:
         with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self.training, self._grouped, self._mode_of)
+            self._state.keep_outside(self._called_with)
             capture_errors.check_text((*self._input_names, *self._state.names.values(),
                                  *(state.name for state in self._state.states)))
             self._declare_inputs()
@@ -279,10 +274,6 @@ class _Capture:
 
     def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
-        for value, name in self.outer:
-            self._state.reads.enter(value, name, Origin.OUTSIDE)
-        if self.draws is not None:
-            self._state.reads.draws.include(self.draws)
         for path, part, value in found:
             if isinstance(value, PackedSequence):
                 self.recorder.values.packed[memory_of(value.batch_sizes)] = path
@@ -377,8 +368,7 @@ class _Capture:
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
                         self._state.modes_read(),
-                        self._state.attributes_read(Origin.OUTSIDE),
-                        list(self._environment.names))
+                        [*self._state.guards_outside(), *self._environment.guards()])
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

@@ -16,7 +16,7 @@ from poptorch._capture.graph.module_clones import Clones
 from poptorch._capture.graph.source_location import Places
 from poptorch._guards.attribute_reads import Origin, Reads
 from poptorch._guards.attributes import Attributes
-from poptorch._guards.guard import HeldAttribute
+from poptorch._guards.guard import Guard, HeldAttribute
 from poptorch._guards.host_values import lasting_value
 from poptorch.errors import Error, error_at
 
@@ -75,7 +75,7 @@ class ModuleState:
         paths = list(_all_paths(module))
         self._clones = Clones(list({id(part): part for _, part in paths}.values()))
         self._attributes = Attributes(places, self._clones.by_user())
-        self.module = self._clones.of(module)
+        self.module, self._user_module = self._clones.of(module), module
         for path, user_part in paths:
             part = self._clones.of(user_part)
             if id(user_part) not in self.names:
@@ -212,6 +212,14 @@ class ModuleState:
                 for held in self._attributes.read[origin]]
         return [held for held in read if not (isinstance(held.holder, torch.nn.Module)
                                               and held.name in _managed.get(held.holder, ()))]
+
+    def keep_outside(self, arguments) -> None:
+        """Records what names outside of ``forward`` lead to, before it runs."""
+        self._attributes.keep_outside(self._user_module, arguments)
+
+    def guards_outside(self) -> list[Guard]:
+        """The guards of what ``forward`` may have read there."""
+        return self._attributes.guards_outside()
 
     def modes_read(self) -> list[torch.nn.Module]:
         """The user's modules of which ``forward`` read whether they are in training mode."""

@@ -9,35 +9,30 @@ import enum
 import functools
 import sys
 import types
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 
-from poptorch._base.logging import logger
-from poptorch._base.torch_private import tracing as private
 from poptorch._base.value_snapshot import (
     MISSING,
     Snapshot,
     attribute_of,
-    attributes_of,
     has_attributes,
-    has_slots,
     is_compared,
     is_foreign,
     objects_within,
 )
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES
-from poptorch._capture.graph.unknown_sizes import UnknownSize
 from poptorch._guards.guard import HeldAttribute, line_of, table_of
 from poptorch._guards.host_randomness import Draws
-from poptorch._guards.python_state import Uses, is_number
+from poptorch._guards.python_state import Observed, is_number
+from poptorch._guards.put_back import WITHOUT_DATA, holds_fake
+from poptorch.errors import place_text
 
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
 _OF_CLASS = frozenset(dir(torch.nn.Module))
-_WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 
 
 class Origin(enum.Enum):
@@ -61,65 +56,52 @@ class Holder(NamedTuple):
         return issubclass(type(self.value), torch.nn.Module)
 
 
-class Record(Uses):
+class Record(Observed):
     """What is known of one attribute.
 
     Attributes:
         holder: what has it.
-        name: of it, or ``__dict__`` for all that the holder has.
-        first: what was read first; ``MISSING``: nothing, or it was set before.
-        before: the object's own attribute, when it was read first.
         of_class: that of the class where the object had none, if it is compared.
         is_missed: whether the object was asked for it and had none.
-        is_set: whether ``forward`` set or deleted it.
-        line: that set it last, if it is known.
+        set_at: the line that set it last, if it is known.
     """
 
     def __init__(self, holder: Holder, name: str):
-        super().__init__()
-        self.holder, self.name = holder, name
-        self.first = MISSING
-        self.before: Snapshot | None = None
+        super().__init__(f"{holder.path}.{name}".lstrip("."), name)
+        self.holder = holder
         self.of_class: Snapshot | None = None
-        self.is_missed = self.is_set = False
-        self.place: tuple[str, int] | None = None
+        self.is_missed = False
+        self.set_at: tuple[str, int] | None = None
 
     @property
-    def path(self) -> str:
-        """What leads to it, without the prefix."""
-        return f"{self.holder.path}.{self.name}".lstrip(".")
+    def text(self) -> str:
+        """The attribute as messages name it."""
+        return self.holder.prefix + self.path if self.holder.is_module else self.path
 
     def value(self):
         """The object's own attribute; ``MISSING`` where there is none."""
         return table_of(self.holder.value, self.name).get(self.name, MISSING)
 
+    own_value = value
+
+    def place(self) -> str:
+        """The line that set it."""
+        return place_text(self.set_at, self.holder.path if self.holder.is_module else "")
+
     def is_as_read(self) -> bool:
         """Whether ``forward`` has left it as it was."""
-        if self.is_set:
+        if self.sets:
             return False
-        now = self.value()
         if self.before is None:
-            return self.is_missed and now is MISSING
-        return self.before.difference(now, "") is None and not holds_fake(now)
+            return self.is_missed and self.value() is MISSING
+        return self.is_unchanged() and not holds_fake(self.before.value)
 
     def change(self) -> tuple[str, str, str] | None:
-        """How the class, or the container that it is, changed since it was read, if that counts: a
-        container that something was only added to does not, as a cache is filled like that, but a
-        list of which the length or the sum is computed with."""
-        if self.of_class is not None:
-            return self.of_class.difference(attribute_of(type(self.holder.value), self.name),
-                                            self.path)
-        if self.before is None or self.value() is not self.before.value:
-            return None
-        found = self.before.change(self.path)
-        if found is not None:
-            is_read = has_slots(self.before.value) or len(self.readers()) > 1
-            return found[:3] if found.is_gone or is_read else None
-        held = self.before.value
-        if isinstance(held, (list, deque)) and not self.is_set and self.counts_items() \
-                and not holds_fake(held) and self.before.difference(held, "") is not None:
-            return self.path, self.before.text(), Snapshot(held).text()
-        return None
+        """Also of the class, if that has the attribute."""
+        if self.of_class is None:
+            return super().change()
+        now = attribute_of(type(self.holder.value), self.name)
+        return self.of_class.difference(now, self.path)
 
 
 class Reads:
@@ -158,7 +140,7 @@ class Reads:
 
     def meet(self, value, path: str, origin: Origin, prefix: str = "") -> None:
         """The same for the objects in a value."""
-        for path, part in [] if isinstance(value, _WITHOUT_DATA) else objects_within(value, path):
+        for path, part in [] if isinstance(value, WITHOUT_DATA) else objects_within(value, path):
             self.draws.meet(part, path)
             self.enter(part, path, origin, prefix)
 
@@ -196,7 +178,7 @@ class Reads:
         record = self.records.get((id(holder), name))
         if record is not None and name != "__dict__":
             record.reads.add((frame.f_code, frame.f_lasti))
-            record.first = value if record.first is MISSING and not record.is_set else record.first
+            record.first = value if record.first is MISSING and not record.sets else record.first
 
     def _known(self, holder) -> Holder | None:
         """A module or an object that is known, in the thread of ``forward``; None for others."""
@@ -233,7 +215,7 @@ class Reads:
         if known is not None:
             record = self._record(known, name)
             record.sets.add((frame.f_code, frame.f_lasti))
-            record.is_set, record.place = True, self._here()
+            record.set_at = self._here()
 
     def attributes(self, origin: Origin) -> Iterator[HeldAttribute]:
         """What ``forward`` has read and left as it was."""
@@ -283,48 +265,3 @@ class Reads:
             return False
         self._classes[cls] = before
         return True
-
-
-def warn_of_kept(path: str, place: str = "") -> None:
-    """Warns of a tensor without data that ``forward`` has put where it cannot stay."""
-    logger.warning(
-        "[capture] forward keeps a tensor in %s, but its values are on the device: afterwards it "
-        "is as it was before. Return the tensor; for a state that lasts, use register_buffer and "
-        "copy_().%s", path, f"\n  at {place}" if place else "")
-
-
-def holds_fake(value, is_deep: bool = False) -> bool:
-    """Whether there is a tensor without data in a container; or, ``is_deep``, behind objects."""
-    seen, left = set(), [value]
-    while left:
-        for _, part in objects_within(left.pop(), ""):
-            if isinstance(part, _WITHOUT_DATA):
-                return True
-            if is_deep and id(part) not in seen:
-                seen.add(id(part))
-                left += attributes_of(part).values()
-    return False
-
-
-def refill(before: Snapshot) -> bool:
-    """Gives containers what they had, where ``forward`` has put tensors without data; whether it
-    has."""
-    filled = [(held, parts) for held, parts in before.held if holds_fake(held)]
-    for held, parts in filled:
-        _fill(held, parts)
-    return bool(filled)
-
-
-def _fill(container, parts: list[tuple]) -> None:
-    if has_slots(container):
-        for name in attributes_of(container):
-            object.__delattr__(container, name)
-        for name, value in parts:
-            object.__setattr__(container, name, value)
-        return
-    container.clear()
-    if isinstance(container, dict):
-        container.update(parts)
-    else:
-        getattr(container, "update" if isinstance(container, set) else "extend")(
-            [part for _, part in parts])

@@ -12,24 +12,12 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._base.value_snapshot import MISSING, objects_within
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
 from poptorch._capture.graph.source_location import Places
-from poptorch._guards.attribute_reads import (
-    Holder,
-    Origin,
-    Reads,
-    Record,
-    holds_fake,
-    refill,
-    warn_of_kept,
-)
-from poptorch._guards.guard import HeldAttribute
+from poptorch._guards.attribute_reads import Holder, Origin, Reads, Record
+from poptorch._guards.globals_read import names_outside
+from poptorch._guards.guard import Guard, HeldAttribute
+from poptorch._guards.outer_name import OuterName
 from poptorch._guards.plain_tensors import called
-from poptorch._guards.python_state import (
-    is_another_flag,
-    is_another_number,
-    place_of,
-    shown,
-    warn_of_python_state,
-)
+from poptorch._guards.put_back import holds_fake, refill, warn_of_kept
 from poptorch.errors import error_at, place_text
 
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -71,6 +59,13 @@ class Attributes:
         self.value_of: Callable[[torch.Tensor], torch.Tensor | None] = lambda tensor: None
         self._found_values: dict[int, torch.Tensor | None] = {}
         self.managed: list[tuple[torch.nn.Module, set[str]]] = []
+        self._names: list[OuterName] = []
+        self._objects: list[tuple[object, str]] = []
+
+    def keep_outside(self, module: torch.nn.Module, arguments) -> None:
+        """Records what names outside of a module lead to, by which its ``forward`` may read or set
+        something; ``arguments`` of the call may hold functions."""
+        self._names, self._objects = names_outside(module, arguments, self.reads.draws)
 
     def keep(self, module: torch.nn.Module, path: str) -> None:
         """Records the attributes that a module of the tree has now."""
@@ -114,7 +109,7 @@ class Attributes:
     def line(self, module: torch.nn.Module, name: str) -> tuple[str, int] | None:
         """``(file, line)`` where the attribute was last set or deleted; None if it is not known."""
         record = self.reads.records.get((id(module), name))
-        return record and record.place
+        return record and record.set_at
 
     @contextlib.contextmanager
     def of_users(self):
@@ -185,6 +180,8 @@ class Attributes:
         torch.nn.Module.__getattribute__ = lambda module, name: self._get(module, name)
         torch.nn.Module.__setattr__ = set_attribute
         torch.nn.Module.__delattr__ = delete_attribute
+        for value, path in self._objects:
+            self.reads.enter(value, path, Origin.OUTSIDE)
         return self
 
     def __exit__(self, kind, *_):
@@ -199,34 +196,20 @@ class Attributes:
                 own_attributes(module)[table].clear()
                 own_attributes(module)[table].update(tables[table])
         if kind is None:
-            self._warn_of_changes()
-            self.reads.draws.warn()
             self.read = {origin: list(self.reads.attributes(origin)) for origin in Origin}
         told = self._put_back(kind is None)
-        for path, place in told if kind is None else ():
-            warn_of_kept(path, place)
+        if kind is None:
+            for path, place in told:
+                warn_of_kept(path, place)
+            for observed in (*self.reads.records.values(), *self._names):
+                observed.warn_of_change(self._value_of)
+            self.reads.draws.warn()
 
-    def _warn_of_changes(self) -> None:
-        """Warns of what ``forward`` computes with and changes, so that in PyTorch its next call
-        would compute with other values."""
-        for record in self.reads.records.values():
-            was, now = record.first, record.value()
-            is_counted = record.is_set and was is not MISSING
-            counting = record.counting(record.name) if is_counted else None
-            place, what = self._place(record), record.path
-            if record.holder.is_module:
-                what = record.holder.prefix + what
-            if is_another_flag(was, now):
-                warn_of_python_state(what, repr(was), repr(now), place)
-            elif counting is not None:
-                values = self._value_of(was), self._value_of(now)
-                if is_another_number(*values):
-                    warn_of_python_state(what, *map(shown, values), place or place_of(counting))
-            elif (found := record.change()) is not None:
-                warn_of_python_state(*found)
-
-    def _place(self, record: Record) -> str:
-        return place_text(record.place, record.holder.path if record.holder.is_module else "")
+    def guards_outside(self) -> list[Guard]:
+        """The guards of what ``forward`` may have read of globals and variables around it, and has
+        not changed."""
+        found = [name.guard() for name in self._names if name.is_unchanged()]
+        return found + [guard for held in self.read[Origin.OUTSIDE] for guard in held.guards()]
 
     def _put_back(self, is_complete: bool) -> Iterator[tuple[str, str]]:
         """Takes tensors without data out of attributes and containers; their paths and lines."""
@@ -247,14 +230,16 @@ class Attributes:
                     del own[name]
                 if lasting is None and not is_cache:
                     # The same line of several layers is one mistake.
-                    key = record.place or type(holder.value), name
-                    told.setdefault(key, (record.path, self._place(record)))
+                    key = record.set_at or type(holder.value), name
+                    told.setdefault(key, (record.path, record.place()))
         for record in self.reads.records.values():
             if record.before is not None and refill(record.before):
-                key = record.place or type(record.holder.value), record.name
-                told.setdefault(key, (record.path, self._place(record)))
+                key = record.set_at or type(record.holder.value), record.name
+                told.setdefault(key, (record.path, record.place()))
+        self._names = [name for name in self._names if not name.put_back() or told.setdefault(
+            id(name), (name.path, "")) is None]
         self.managed = [(module, {name for (key, name), record in self.reads.records.items()
-                                  if key == id(module) and record.is_set})
+                                  if key == id(module) and record.sets})
                         for module in managed.values()]
         return told.values()
 

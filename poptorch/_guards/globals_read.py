@@ -17,7 +17,6 @@ import torch
 from poptorch._base.value_snapshot import (
     MISSING,
     VALUES,
-    Snapshot,
     attribute_of,
     has_attributes,
     is_compared,
@@ -68,17 +67,8 @@ def names_outside(module: torch.nn.Module, arguments, draws: Draws) \
     walk.of_classes()
     walk.of_held()
     for key, name in walk.names.items():
-        if key in walk.found and key[:2] not in walk.stored:
-            name.before = Snapshot(name.value())
-        if name.sets:
-            name.own = Snapshot(name.own_value())
+        name.begin(is_read=key in walk.found and key[:2] not in walk.stored)
     return list(walk.names.values()), list(walk.objects.values())
-
-
-def unchanged(names: list[OuterName]) -> list[OuterName]:
-    """Those that may be read, and have the values that they had."""
-    return [name for name in names if name.before is not None
-            and name.before.difference(name.value(), "") is None]
 
 
 class _Walk:

@@ -83,6 +83,11 @@ class Guard:
         return Change(f"{path} changed from {was} to {now}{line}", self.kind, self.source, found)
 
     @property
+    def value(self):
+        """The object that was the expected value."""
+        return self._expected.value
+
+    @property
     def watched(self) -> tuple[Sequence, Sequence] | None:
         """Places and containers that hold the same objects while the value is what it was; None:
         no such ones are known."""

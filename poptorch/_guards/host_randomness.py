@@ -32,10 +32,6 @@ class Draws:
         self.meet(numpy.random.random, "numpy.random")
         return self
 
-    def include(self, others: "Draws") -> None:
-        """Takes over what others have met."""
-        self._met = {**others._met, **self._met}
-
     def meet(self, value, name: str) -> None:
         """Takes note of an object that ``forward`` can use from now on, or of a method of one."""
         owner = getattr(value, "__self__", None) if callable(value) else None

@@ -3,11 +3,13 @@
 import types
 
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, is_foreign
-from poptorch._guards.python_state import Uses
+from poptorch._guards.guard import Guard, Kind, line_of
+from poptorch._guards.put_back import holds_fake, refill
+from poptorch._guards.python_state import Observed, place_of
 from poptorch._guards.statements import is_users
 
 
-class OuterName(Uses):
+class OuterName(Observed):
     """A value that is reached from a global, or from a variable of a function around.
 
     Attributes of objects are no such names: which are read is noted while ``forward`` runs.
@@ -17,20 +19,41 @@ class OuterName(Uses):
         names: the variable, and attributes of Python modules, classes and namespaces from there.
 
     Attributes:
-        before: the value that code may read, when ``forward`` began; None: no guard is needed.
         own: what stood there itself, and not in a base class, if code may set it.
     """
 
     def __init__(self, root: dict | types.CellType, names: tuple[str, ...]):
-        super().__init__()
+        super().__init__(".".join(names), names[-1])
         self.root, self.names = root, names
-        self.before: Snapshot | None = None
         self.own: Snapshot | None = None
 
-    @property
-    def text(self) -> str:
-        """The value as the program names it."""
-        return ".".join(self.names)
+    def begin(self, is_read: bool) -> None:
+        """Takes note of the value that it has before ``forward`` runs."""
+        if is_read:
+            self.before = Snapshot(self.value())
+        if self.sets:
+            self.own = Snapshot(self.own_value())
+            self.first = self.own.value if self.first_set() is not None else MISSING
+
+    def place(self) -> str:
+        """The line that sets it."""
+        found = self.first_set()
+        return place_of(found) if found is not None else ""
+
+    def put_back(self) -> bool:
+        """Gives it and its containers what they had, where ``forward`` has put tensors without
+        data; whether it has."""
+        is_kept = self.before is not None and refill(self.before)
+        for before, now in ((self.own, self.own_value()), (self.before, self.value())):
+            if before is not None and now is not before.value and holds_fake(now):
+                self._put(before.value)
+                is_kept = True
+        return is_kept
+
+    def guard(self) -> Guard:
+        """That it has the value that it had: it may be one that code only names."""
+        return Guard(self.path, self.value, self.places(), line=line_of(self.line()),
+                     kind=Kind.POSSIBLE)
 
     def value(self):
         """What stands there now."""
@@ -49,8 +72,7 @@ class OuterName(Uses):
         """What has the attribute that the last name is; None for a variable."""
         return None if len(self.names) == 1 else OuterName(self.root, self.names[:-1]).value()
 
-    def put(self, value) -> None:
-        """Lets a value stand there; ``MISSING``: none."""
+    def _put(self, value) -> None:
         table, name = self.holder() or self.root, self.names[-1]
         if isinstance(table, types.CellType):
             name = "cell_contents"

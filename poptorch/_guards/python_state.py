@@ -5,10 +5,14 @@ import enum
 import functools
 import numbers
 import types
+from collections import deque
+from collections.abc import Callable
 
 import torch
 
 from poptorch._base.logging import logger
+from poptorch._base.value_snapshot import MISSING, Snapshot, has_slots
+from poptorch._guards.put_back import holds_fake
 from poptorch._guards.statements import Position, Statement, is_users, statement_of, statements
 from poptorch.errors import place_text
 
@@ -40,11 +44,11 @@ class Uses:
                    if one in reads or one[1:] in _from_itself(one[0], name)}
         return _first(counted) if reads - counted else None
 
-    def set_after_read(self) -> Statement | None:
-        """The first statement that sets it after another one of the same code has read it."""
+    def first_set(self) -> Statement | None:
+        """The first statement that sets it when it, or one before it in the code, has read it."""
         reads = self.readers()
         return _first({one for one in map(lambda one: statement_of(*one), self.sets) if any(
-            code is one[0] and tuple(place) < one[1:] for code, *place in reads)})
+            code is one[0] and tuple(place) <= one[1:] for code, *place in reads)})
 
     def counts_items(self) -> bool:
         """Whether statements add to the list that it is, and others compute with its length or
@@ -58,18 +62,69 @@ class Uses:
                     if is_users(code.co_filename)), default=None)
 
 
+class Observed(Uses):
+    """A value that ``forward`` reads, sets, or keeps tensors in. Subclasses say what stands there.
+
+    Attributes:
+        path: what leads to it.
+        name: of the attribute or the variable.
+        first: what was read first; ``MISSING``: nothing, or it was set before.
+        before: the value when it may have been read first; None: it has no guard.
+    """
+
+    def __init__(self, path: str, name: str):
+        super().__init__()
+        self.path, self.name = path, name
+        self.first = MISSING
+        self.before: Snapshot | None = None
+
+    @property
+    def text(self) -> str:
+        """The value as messages name it."""
+        return self.path
+
+    def is_unchanged(self) -> bool:
+        """Whether the value is as it was when it was read."""
+        return self.before is not None and self.before.difference(self.value(), "") is None
+
+    def change(self) -> tuple[str, str, str] | None:
+        """How the container that it is changed since it was read, if that counts: where something
+        was only added it does not, as a cache is filled like that, but to a list of which the
+        length or the sum is computed with."""
+        if self.before is None or self.value() is not self.before.value:
+            return None
+        held, found = self.before.value, self.before.change(self.path)
+        if found is not None:
+            is_read = has_slots(held) or len(self.readers()) != 1
+            return found[:3] if found.is_gone or is_read else None
+        if isinstance(held, (list, deque)) and not self.sets and self.counts_items() \
+                and not holds_fake(held) and self.before.difference(held, "") is not None:
+            return self.path, self.before.text(), Snapshot(held).text()
+        return None
+
+    def warn_of_change(self, value_of: Callable[[object], object]) -> None:
+        """Warns if ``forward`` computes with it and changes it, so that in PyTorch its next call
+        would compute with another value.
+
+        Args:
+            value_of: gives a tensor without data its values, if they are known.
+        """
+        was, now = self.first, self.own_value()
+        if is_another_flag(was, now):
+            _warn(self.text, repr(was), repr(now), self.place())
+        elif was is not MISSING and (counting := self.counting(self.name)) is not None:
+            was, now = value_of(was), value_of(now)
+            if is_another_number(was, now):
+                _warn(self.text, shown(was), shown(now), self.place() or place_of(counting))
+        elif (found := self.change()) is not None:
+            _warn(*found)
+
+
 def _first(found: set[Statement]) -> Statement | None:
     return min(found, key=lambda statement: statement[1:], default=None)
 
 
-def warn_of_python_state(what: str, was, now, place: str = "") -> None:
-    """Warns of a Python value that ``forward`` changes and reads.
-
-    Args:
-        what: the value.
-        was, now: before and after the first call.
-        place: where it is changed; empty if that is not known.
-    """
+def _warn(what: str, was, now, place: str = "") -> None:
     logger.warning(
         "[capture] forward changes the Python value %s, from %s to %s, and also reads it. Python "
         "code runs only while forward is traced, so every call sees what the first one saw. If the "
