@@ -30,6 +30,7 @@ from poptorch._guards.python_state import Observed, is_number
 from poptorch._guards.put_back import WITHOUT_DATA, holds_fake
 from poptorch.errors import place_text
 
+TABLES = ("_parameters", "_buffers", "_modules")
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
 _OF_CLASS = frozenset(dir(torch.nn.Module))
@@ -153,10 +154,10 @@ class Reads:
                 self.enter(part, inner, origin, prefix)
         elif id(found) not in self.holders and has_attributes(found):
             holder = self.hold(found, path, prefix, origin)
-            if not self._change_class(type(found)):
+            if not self.change_class(type(found)):
                 self._note(holder, "__dict__", holder.before)
 
-    def was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
+    def _was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
         """Takes note that the code of ``frame`` has read an attribute."""
         known = self._known(holder)
         if known is None:
@@ -171,7 +172,7 @@ class Reads:
         elif not known.is_module and (name == "__dict__" or not hasattr(type(holder), name)):
             self._note(known, "__dict__", own)  # a reader of its own gave another attribute
         else:
-            self.was_missed(holder, name)
+            self._was_missed(holder, name)
         if known.is_module and name not in own and name not in _OF_CLASS \
                 and attribute_of(type(holder), name) is value:
             self.meet(value, f"{known.path}.{name}".lstrip("."), known.origin, known.prefix)
@@ -197,7 +198,15 @@ class Reads:
             record.before = Snapshot(value)
             self.meet(value, record.path, known.origin, known.prefix)
 
-    def was_missed(self, holder, name: str) -> None:
+    def _was_not_found(self, holder, name: str, frame: types.FrameType) -> None:
+        own = object.__getattribute__(holder, "__dict__")
+        table = next((table for table in TABLES if name in own.get(table, ())), None)
+        if table is None:
+            self._was_missed(holder, name)
+        else:  # torch.nn.Module.__getattr__ finds it there
+            self._was_read(holder, table, own[table], frame)
+
+    def _was_missed(self, holder, name: str) -> None:
         """Takes note that an object itself had no attribute of a name."""
         known = self._known(holder)
         if known is None or name.startswith("__") \
@@ -209,7 +218,7 @@ class Reads:
             value = self._numbers.get(kind, {}).get(name, attribute_of(kind, name))
             record.of_class = Snapshot(value) if is_compared(value) else None
 
-    def was_set(self, holder, name: str, frame: types.FrameType) -> None:
+    def _was_set(self, holder, name: str, frame: types.FrameType) -> None:
         """Takes note that the code of ``frame`` sets or deletes an attribute."""
         known = self._known(holder)
         if known is not None:
@@ -234,28 +243,32 @@ class Reads:
                     setattr(cls, name, method)
         self._classes = {}
 
-    def _change_class(self, cls: type) -> bool:
-        """Gives a class readers and writers that take note; whether it can be given them."""
+    def change_class(self, cls: type, running: Callable = lambda holder: holder) -> bool:
+        """Gives a class readers and writers that take note of what is read and set of that which is
+        ``running`` in place of an object; whether it can be given them."""
         if cls in self._classes:
             return True
         before = {name: vars(cls).get(name) for name in _METHODS}
         get, put, delete = (getattr(cls, name) for name in _METHODS)
 
         def getter(holder, name):
+            holder = running(holder)
             try:
                 value = get(holder, name)
             except AttributeError:
-                self.was_missed(holder, name)
+                self._was_not_found(holder, name, sys._getframe(1))
                 raise
-            self.was_read(holder, name, value, sys._getframe(1))
+            self._was_read(holder, name, value, sys._getframe(1))
             return value
 
         def setter(holder, name, value):
-            self.was_set(holder, name, sys._getframe(1))
+            holder = running(holder)
+            self._was_set(holder, name, sys._getframe(1))
             put(holder, name, value)
 
         def deleter(holder, name):
-            self.was_set(holder, name, sys._getframe(1))
+            holder = running(holder)
+            self._was_set(holder, name, sys._getframe(1))
             delete(holder, name)
 
         try:

@@ -1,7 +1,6 @@
 """What ``forward`` does to attributes of modules and objects: noting it, and undoing it."""
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,7 +11,7 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._base.value_snapshot import MISSING, objects_within
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
 from poptorch._capture.graph.source_location import Places
-from poptorch._guards.attribute_reads import Holder, Origin, Reads, Record
+from poptorch._guards.attribute_reads import TABLES, Holder, Origin, Reads, Record
 from poptorch._guards.globals_read import names_outside
 from poptorch._guards.guard import Guard, HeldAttribute
 from poptorch._guards.outer_name import OuterName
@@ -20,8 +19,6 @@ from poptorch._guards.plain_tensors import called
 from poptorch._guards.put_back import holds_fake, refill, warn_of_kept
 from poptorch.errors import error_at, place_text
 
-_TABLES = ("_parameters", "_buffers", "_modules")
-_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
 class Attributes:
@@ -144,52 +141,18 @@ class Attributes:
             if "_parameters" not in own:  # torch.nn.Module.__init__ did not run yet
                 self._made[key] = module
                 return module
-            self._outside[key] = module, {table: dict(own[table]) for table in _TABLES
+            self._outside[key] = module, {table: dict(own[table]) for table in TABLES
                                           if isinstance(own.get(table), dict)}
             self.reads.hold(module, type(module).__qualname__, "", Origin.MODULE)
         return self._clones.get(key, module)
 
-    def _get(self, module, name: str):
-        module = self._running(module)
-        try:
-            value = super(torch.nn.Module, module).__getattribute__(name)
-        except AttributeError:
-            own = own_attributes(module)
-            table = next((table for table in _TABLES if name in own.get(table, ())), None)
-            if table is None:
-                self.reads.was_missed(module, name)
-            else:
-                self.reads.was_read(module, table, own[table], sys._getframe(2))
-            raise
-        self.reads.was_read(module, name, value, sys._getframe(2))
-        return value
-
     def __enter__(self):
-        self._methods = {name: vars(torch.nn.Module).get(name) for name in _METHODS}
-
-        def set_attribute(module, name, value):
-            module = self._running(module)
-            self.reads.was_set(module, name, sys._getframe(1))
-            self._methods["__setattr__"](module, name, value)
-
-        def delete_attribute(module, name):
-            module = self._running(module)
-            self.reads.was_set(module, name, sys._getframe(1))
-            self._methods["__delattr__"](module, name)
-
-        torch.nn.Module.__getattribute__ = lambda module, name: self._get(module, name)
-        torch.nn.Module.__setattr__ = set_attribute
-        torch.nn.Module.__delattr__ = delete_attribute
+        self.reads.change_class(torch.nn.Module, self._running)
         for value, path in self._objects:
             self.reads.enter(value, path, Origin.OUTSIDE)
         return self
 
     def __exit__(self, kind, *_):
-        for name, method in self._methods.items():
-            if method is None:
-                delattr(torch.nn.Module, name)
-            else:
-                setattr(torch.nn.Module, name, method)
         self.reads.finish()
         for module, tables in self._outside.values():
             for table in {table for table, _ in _changed(own_attributes(module), tables)}:
