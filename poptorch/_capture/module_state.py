@@ -12,12 +12,13 @@ from poptorch._base.logging import logger
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.types import check_dense
 from poptorch._capture.functions.hooks import of_capture
+from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.graph.module_clones import Clones
 from poptorch._capture.graph.source_location import Places
+from poptorch._capture.library import tensor_nodes
 from poptorch._guards.attribute_reads import Origin, Reads
 from poptorch._guards.attributes import Attributes
 from poptorch._guards.guard import Guard, HeldAttribute
-from poptorch._guards.host_values import lasting_value
 from poptorch.errors import Error, error_at
 
 # Attributes that forward itself sets where they do not fit, of the user's modules.
@@ -187,8 +188,9 @@ class ModuleState:
                  if not state.trained and state.name not in self._grouped}
 
         def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
-            constants = {node: recorder.constant(node) for node in recorder.constants}
-            return lasting_value(tensor, fixed | constants)
+            if tensor.requires_grad or tensor_nodes.node_of(tensor) in fixed:
+                return None
+            return known_value(recorder, tensor, fixed, is_noted=False)
 
         self._attributes.value_of = value_of
 
