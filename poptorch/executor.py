@@ -189,7 +189,8 @@ class PoplarExecutor:
                            grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
                            replicas=spec.replicas, called=arguments.called)
         arguments.compare(captured.beside)
-        captured.out_spec.copy_data([args, kwargs, model, [guard.value for guard in captured.outer]])
+        outside = [guard.value for guard in captured.outer]
+        captured.out_spec.copy_data([args, kwargs, model, outside])
         settings.check_buffers(options, self._user_model, captured.changed_buffers())
         replicas.check_parameters(options, dict(groups), captured)
         progress("translate")

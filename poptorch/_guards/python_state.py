@@ -24,57 +24,21 @@ _ADD = frozenset({"append", "appendleft", "extend", "insert"})
 _COUNT_ITEMS = frozenset({"len", "sum"})
 
 
-class Uses:
-    """The instructions that read an attribute or a variable, and those that set it: each the code
-    and an offset. Of most, nobody asks which statement it is of."""
-
-    def __init__(self):
-        self.reads: set[tuple[types.CodeType, int]] = set()
-        self.sets: set[tuple[types.CodeType, int]] = set()
-
-    def readers(self) -> set[Statement]:
-        """The statements that read it."""
-        return {statement_of(*one) for one in self.reads}
-
-    def counting(self, name: str) -> Statement | None:
-        """The first statement that sets it to what comes from its own value, as ``count += 1``
-        does, if another statement reads it; None: there is none, so it is for the host alone."""
-        reads = self.readers()
-        counted = {one for one in map(lambda one: statement_of(*one), self.sets)
-                   if one in reads or one[1:] in _from_itself(one[0], name)}
-        return _first(counted) if reads - counted else None
-
-    def first_set(self) -> Statement | None:
-        """The first statement that sets it when it, or one before it in the code, has read it."""
-        reads = self.readers()
-        return _first({one for one in map(lambda one: statement_of(*one), self.sets) if any(
-            code is one[0] and tuple(place) <= one[1:] for code, *place in reads)})
-
-    def counts_items(self) -> bool:
-        """Whether statements add to the list that it is, and others compute with its length or
-        sum, and nothing else is done with it, as is with a cache."""
-        uses = {_use_of_list(*statement) for statement in self.readers()}
-        return uses - {"show"} == {"add", "count"}
-
-    def line(self) -> tuple[str, int] | None:
-        """The first line of the user's that reads it; None: it is not known."""
-        return min(((code.co_filename, line) for code, line, _ in self.readers()
-                    if is_users(code.co_filename)), default=None)
-
-
-class Observed(Uses):
+class Observed:
     """A value that ``forward`` reads, sets, or keeps tensors in. Subclasses say what stands there.
 
     Attributes:
         path: what leads to it.
         name: of the attribute or the variable.
+        reads, sets: the instructions that read it, and those that set it: the code and an offset.
         first: what was read first; ``MISSING``: nothing, or it was set before.
         before: the value when it may have been read first; None: it has no guard.
     """
 
     def __init__(self, path: str, name: str):
-        super().__init__()
         self.path, self.name = path, name
+        self.reads: set[tuple[types.CodeType, int]] = set()
+        self.sets: set[tuple[types.CodeType, int]] = set()
         self.first = MISSING
         self.before: Snapshot | None = None
 
@@ -104,20 +68,49 @@ class Observed(Uses):
 
     def warn_of_change(self, value_of: Callable[[object], object]) -> None:
         """Warns if ``forward`` computes with it and changes it, so that in PyTorch its next call
-        would compute with another value.
-
-        Args:
-            value_of: gives a tensor without data its values, if they are known.
-        """
+        would compute with another value. ``value_of`` gives tensors without data their values."""
         was, now = self.first, self.own_value()
-        if is_another_flag(was, now):
+        if _is_another_flag(was, now):
             _warn(self.text, repr(was), repr(now), self.place())
-        elif was is not MISSING and (counting := self.counting(self.name)) is not None:
+        elif self.sets and was is not MISSING and (counting := self.counting()) is not None:
             was, now = value_of(was), value_of(now)
-            if is_another_number(was, now):
-                _warn(self.text, shown(was), shown(now), self.place() or place_of(counting))
+            if _is_another_number(was, now):
+                _warn(self.text, _shown(was), _shown(now), self.place() or place_of(counting))
         elif (found := self.change()) is not None:
             _warn(*found)
+
+    def readers(self) -> set[Statement]:
+        """The statements that read it."""
+        return {statement_of(*one) for one in self.reads}
+
+    def setters(self) -> set[Statement]:
+        """The statements that set it."""
+        return {statement_of(*one) for one in self.sets}
+
+    def counting(self) -> Statement | None:
+        """The first statement that sets it to what comes from its own value, as ``count += 1``
+        does, if another statement reads it; None: there is none, so it is for the host alone."""
+        reads = self.readers()
+        counted = {one for one in self.setters()
+                   if one in reads or one[1:] in _from_itself(one[0], self.name)}
+        return _first(counted) if reads - counted else None
+
+    def first_set(self) -> Statement | None:
+        """The first statement that sets it when it, or one before it in the code, has read it."""
+        reads = self.readers()
+        return _first({one for one in self.setters() if any(
+            code is one[0] and tuple(place) <= one[1:] for code, *place in reads)})
+
+    def counts_items(self) -> bool:
+        """Whether statements add to the list that it is, and others compute with its length or
+        sum, and nothing else is done with it, as is with a cache."""
+        uses = {_use_of_list(*statement) for statement in self.readers()}
+        return uses - {"show"} == {"add", "count"}
+
+    def line(self) -> tuple[str, int] | None:
+        """The first line of the user's that reads it; None: it is not known."""
+        return min(((code.co_filename, line) for code, line, _ in self.readers()
+                    if is_users(code.co_filename)), default=None)
 
 
 def _first(found: set[Statement]) -> Statement | None:
@@ -143,12 +136,12 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
-def is_another_flag(was, now) -> bool:
+def _is_another_flag(was, now) -> bool:
     """Whether a value that tells what is to be done became another one."""
     return isinstance(was, (bool, str, enum.Enum)) and type(now) is type(was) and now != was
 
 
-def is_another_number(was, now) -> bool:
+def _is_another_number(was, now) -> bool:
     """Whether a number is another one, or a tensor of the same kind has other values: what was
     converted or cut is what each call would make of it, too."""
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
@@ -156,7 +149,7 @@ def is_another_number(was, now) -> bool:
     return is_number(was) and is_number(now) and now != was
 
 
-def shown(value):
+def _shown(value):
     """A value as a message has it: of a tensor of many numbers the sizes."""
     is_long = isinstance(value, torch.Tensor) and value.numel() > 8
     return f"{value.dtype}{list(value.shape)}" if is_long else value

@@ -123,7 +123,7 @@ def test_what_the_code_itself_changes():
     (count,) = [name for name in names if name.own is not None]
     first = sets.__code__.co_firstlineno
     assert sorted(line - first for _, line, _ in count.readers()) == [2, 3, 4]
-    assert count.counting("COUNT")[1] == first + 2
+    assert count.counting()[1] == first + 2
     SEEN.clear()
 
 
@@ -146,21 +146,21 @@ def test_values_that_are_gone():
 
 
 def several(m, x):
-    from a_package import scale, shift
-    from a_package.inner import scale as other
+    from a_package import scale, shift  # what is tested
+    from a_package.inner import scale as other  # what is tested
     scaled = x * scale + shift
     return scaled * other
 
 
 def by_name(m, x):
-    import a_package
-    import a_package.inner as inner
+    import a_package  # what is tested
+    import a_package.inner as inner  # what is tested
     return x * inner.scale + a_package.shift
 
 
 def relative(m, x):
-    from . import shift
-    from .inner import scale
+    from . import shift  # what is tested
+    from .inner import scale  # what is tested
     return x * scale + shift
 
 
