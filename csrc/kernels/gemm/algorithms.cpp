@@ -25,11 +25,6 @@ BlasGemm<T, T> blas_gemm() {
   return function;
 }
 
-// Integers are summed unsigned, which may wrap.
-template <typename T>
-using Sum = std::conditional_t<std::is_floating_point_v<T>, double,
-                               std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
-
 // -- costs: time of a multiplication, in units of one by loops at full speed --
 
 constexpr double never = 1e6;  // only where nothing else applies, or if it is forced
@@ -115,53 +110,7 @@ bool can_be_small(const GemmProblem& p) {
          (p.gemm.k <= small::most_depth || !p.gemm.trans_b);
 }
 
-// In the order of the elements. Where both operands lie so, the compiler makes vectors of integers.
-template <typename S, typename T>
-S sum_of_products(const T* a, int64_t step_a, const T* b, int64_t count) {
-  S sum = 0;
-  if (step_a == 1) {
-    for (int64_t p = 0; p < count; ++p) sum += static_cast<S>(a[p]) * static_cast<S>(b[p]);
-  } else {
-    for (int64_t p = 0; p < count; ++p) sum += static_cast<S>(a[p * step_a]) * static_cast<S>(b[p]);
-  }
-  return sum;
-}
-
 }  // namespace
-
-template <typename T>
-void plain_block(const Gemm& g, const T* a, const T* b, T* c) {
-  using S = Sum<T>;
-  constexpr int64_t width = 64;  // columns summed at once
-  const auto scale = [](double x) {
-    return std::is_integral_v<T> ? static_cast<S>(static_cast<int64_t>(x)) : static_cast<S>(x);
-  };
-  const S alpha = scale(g.alpha), beta = scale(g.beta);
-  const int64_t row_a = g.trans_a ? 1 : g.lda, step_a = g.trans_a ? g.lda : 1;
-  for (int64_t j0 = 0; j0 < g.n; j0 += width) {
-    const int64_t columns = std::min(width, g.n - j0);
-    for (int64_t i = 0; i < g.m; ++i) {
-      S sums[width] = {};
-      const T* row = a + i * row_a;
-      if (g.trans_b) {
-        for (int64_t j = 0; j < columns; ++j) {
-          sums[j] = sum_of_products<S>(row, step_a, b + (j0 + j) * g.ldb, g.k);
-        }
-      } else {
-        for (int64_t p = 0; p < g.k; ++p) {
-          const S x = static_cast<S>(row[p * step_a]);
-          const T* other = b + p * g.ldb + j0;
-          for (int64_t j = 0; j < columns; ++j) sums[j] += x * static_cast<S>(other[j]);
-        }
-      }
-      T* out = c + i * g.ldc + j0;
-      for (int64_t j = 0; j < columns; ++j) {
-        const S old = g.beta == 0 ? S{0} : static_cast<S>(beta * static_cast<S>(out[j]));
-        out[j] = static_cast<T>(alpha * sums[j] + old);
-      }
-    }
-  }
-}
 
 template <typename T>
 void blas_block(const Gemm& g, const T* a, const T* b, T* c) {
@@ -260,10 +209,5 @@ const GemmTable& gemm_table() {
 
 template void blas_block(const Gemm&, const float*, const float*, float*);
 template void blas_block(const Gemm&, const double*, const double*, double*);
-template void plain_block(const Gemm&, const uint8_t*, const uint8_t*, uint8_t*);
-template void plain_block(const Gemm&, const int8_t*, const int8_t*, int8_t*);
-template void plain_block(const Gemm&, const int16_t*, const int16_t*, int16_t*);
-template void plain_block(const Gemm&, const int32_t*, const int32_t*, int32_t*);
-template void plain_block(const Gemm&, const int64_t*, const int64_t*, int64_t*);
 
 }  // namespace poptorch::kernels
