@@ -34,11 +34,11 @@ bool is_silent(const ir::Op& op) {
          std::find(silent_ops.begin(), silent_ops.end(), op.name) != silent_ops.end();
 }
 
-std::string label_of(const ir::Place& place) {
+std::string label_of(const ir::SourceLocation& location) {
   std::string label;
-  if (!place.file.empty()) label = concat(place.file, ":", place.line);
-  if (!place.module.empty()) {
-    label += concat(label.empty() ? "" : ", ", "module \"", place.module, "\"");
+  if (!location.file.empty()) label = concat(location.file, ":", location.line);
+  if (!location.module.empty()) {
+    label += concat(label.empty() ? "" : ", ", "module \"", location.module, "\"");
   }
   return label;
 }
@@ -180,7 +180,7 @@ class Assembler {
     Instruction instruction;
     instruction.kind = kind;
     instruction.first_pointer = static_cast<int>(program_.offsets.size());
-    instruction.label = label(op.place);
+    instruction.label = label(op.source_location);
     instruction.source = source(op);
     block.instructions.push_back(instruction);
     return block.instructions.back();
@@ -188,13 +188,13 @@ class Assembler {
 
   int source(const ir::Op& op) {
     program_.sources.push_back(
-        {ops::report_name(op), ir::name_of(ir::part_of(op)), types_of(op), label(op.place),
-         algorithm_of(op), ops::work_of(op)});
+        {ops::report_name(op), ir::name_of(ir::part_of(op)), types_of(op),
+         label(op.source_location), algorithm_of(op), ops::work_of(op)});
     return static_cast<int>(program_.sources.size()) - 1;
   }
 
-  int label(const ir::Place& place) {
-    const std::string text = label_of(place);
+  int label(const ir::SourceLocation& location) {
+    const std::string text = label_of(location);
     const auto [found, is_new] = labels_.try_emplace(text, static_cast<int>(labels_.size()));
     if (is_new) program_.labels.push_back(text);
     return found->second;

@@ -12,7 +12,7 @@ inline Op copy_apart(const Op& op) {
   out.name = op.name;
   out.operands = op.operands;
   out.attrs = op.attrs;
-  out.place = op.place;
+  out.source_location = op.source_location;
   for (const auto& result : op.results) out.results.push_back(std::make_unique<Value>(*result));
   return out;
 }

@@ -108,7 +108,7 @@ std::string Graph::unique_name(const std::string& wanted) {
 }
 
 std::unique_ptr<Op> Graph::make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
-                                const std::vector<Type>& types, Place place,
+                                const std::vector<Type>& types, SourceLocation source,
                                 const std::vector<std::string>& value_names) {
   INTERNAL_CHECK(value_names.empty() || value_names.size() == types.size(), "op ", op_name, " has ",
                  types.size(), " results and ", value_names.size(), " names for them");
@@ -116,7 +116,7 @@ std::unique_ptr<Op> Graph::make(OpName op_name, std::vector<Value*> operands, At
   op->name = op_name;
   op->operands = std::move(operands);
   op->attrs = std::move(attrs);
-  op->place = std::move(place);
+  op->source_location = std::move(source);
   for (size_t i = 0; i < types.size(); ++i) {
     auto value = std::make_unique<Value>();
     value->name = unique_name(value_names.empty() ? std::string() : value_names[i]);
@@ -129,9 +129,9 @@ std::unique_ptr<Op> Graph::make(OpName op_name, std::vector<Value*> operands, At
 }
 
 Op* Graph::append(OpName op_name, std::vector<Value*> operands, Attrs attrs,
-                  const std::vector<Type>& types, Place place,
+                  const std::vector<Type>& types, SourceLocation source,
                   const std::vector<std::string>& value_names) {
-  ops.push_back(make(op_name, std::move(operands), std::move(attrs), types, std::move(place),
+  ops.push_back(make(op_name, std::move(operands), std::move(attrs), types, std::move(source),
                      value_names));
   return ops.back().get();
 }

@@ -37,13 +37,13 @@ struct Value {
 };
 
 // The user's source: kept through printing and parsing.
-struct Place {
+struct SourceLocation {
   std::string file;
   int line = 0;
   std::string module;  // dotted path, may be empty
 
   bool empty() const { return file.empty() && module.empty(); }
-  bool operator==(const Place&) const = default;
+  bool operator==(const SourceLocation&) const = default;
 };
 
 struct Op {
@@ -51,7 +51,7 @@ struct Op {
   std::vector<Value*> operands;  // nullptr: an absent optional tensor, printed `_`
   std::vector<std::unique_ptr<Value>> results;
   Attrs attrs;
-  Place place;
+  SourceLocation source_location;
 
   Value* result(size_t i = 0) const { return results[i].get(); }
   Value* operand(size_t i) const { return i < operands.size() ? operands[i] : nullptr; }
@@ -70,11 +70,11 @@ class Graph {
   // Appends an op. An empty value name gets the next free number; a name that is taken gets a
   // suffix (`x.1`).
   Op* append(OpName op_name, std::vector<Value*> operands, Attrs attrs,
-             const std::vector<Type>& types, Place place = {},
+             const std::vector<Type>& types, SourceLocation source = {},
              const std::vector<std::string>& value_names = {});
   // Makes an op without putting it into `ops`: for passes that rebuild the list.
   std::unique_ptr<Op> make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
-                           const std::vector<Type>& types, Place place = {},
+                           const std::vector<Type>& types, SourceLocation source = {},
                            const std::vector<std::string>& value_names = {});
   // Points every use of a value that the map has (operands and outputs) at what it maps to; chains
   // (a to b, b to c) are followed to their end. Linear in the size of the graph.

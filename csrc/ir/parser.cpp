@@ -208,8 +208,8 @@ class Parser {
       } while (in_.accept(","));
       if (types.size() != names.size()) in_.fail(concat(names.size(), " types"));
     }
-    Place where;
-    if (in_.accept("//")) where = place();
+    SourceLocation where;
+    if (in_.accept("//")) where = source_location();
     in_.end_line();
     Op* op = graph_->append(OpName(op_name), std::move(operands), std::move(attrs), types,
                             std::move(where), names);
@@ -340,8 +340,8 @@ class Parser {
         [](char c) { return c != ' ' && c != ':' && c != '\n' && c != '\r'; }));
   }
 
-  Place place() {
-    Place out;
+  SourceLocation source_location() {
+    SourceLocation out;
     out.file = word();
     in_.expect(":");
     out.line = static_cast<int>(in_.integer());

@@ -7,7 +7,7 @@ namespace poptorch::ir {
 
 namespace {
 
-// Words of a place are written bare where they can be: most file and module names.
+// Words of a source location are written bare where they can be: most file and module names.
 bool is_bare(const std::string& word) {
   return std::none_of(word.begin(), word.end(), [](char c) {
     return c == ' ' || c == ':' || c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ||
@@ -51,14 +51,14 @@ void print_op(std::string& out, const Op& op) {
     out += result->index == 0 ? " : " : ", ";
     out += result->type.text();
   }
-  if (op.place.empty()) return;
+  if (op.source_location.empty()) return;
   out += "  // ";
-  out += word(op.place.file);
+  out += word(op.source_location.file);
   out += ':';
-  out += std::to_string(op.place.line);
-  if (!op.place.module.empty()) {
+  out += std::to_string(op.source_location.line);
+  if (!op.source_location.module.empty()) {
     out += ' ';
-    out += word(op.place.module);
+    out += word(op.source_location.module);
   }
 }
 

@@ -4,12 +4,12 @@
 //   module  := graph+
 //   graph   := "graph" name "{" op* "output" [value ("," value)*] "}"
 //   op      := [value ("," value)* "="] name [value ("," value)*] ["{" pair ("," pair)* "}"]
-//              [":" type ("," type)*] ["//" place]
+//              [":" type ("," type)*] ["//" source]
 //   pair    := key "=" attr
 //   value   := "%" name | "_"              type := dtype "[" ints "]" ["(" ints ")"]
 //   attr    := none | true | false | int | float | "string" | dtype:f32 | @graph
 //              | [attr ("," attr)*]
-//   place   := file ":" line [module-path]
+//   source  := file ":" line [module-path]
 #pragma once
 
 #include <string>

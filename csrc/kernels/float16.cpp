@@ -40,7 +40,7 @@ Prepared prepare_half(const Call& call, ops::Prepare inner) {
 
 UpcastOp::UpcastOp(const ir::Op& original, const Stays& stays) {
   op.name = original.name;
-  op.place = original.place;
+  op.source_location = original.source_location;
   for (const auto& [name, attr] : original.attrs) {
     const auto* dtype = std::get_if<ir::DType>(&attr.value);
     op.attrs.set(name, dtype != nullptr && ir::is_half(*dtype) ? ir::Attr(ir::DType::f32) : attr);

@@ -7,12 +7,12 @@
 
 namespace poptorch::ops {
 
-std::string place_text(const ir::Place& place) {
-  if (place.empty()) return "";
+std::string source_text(const ir::SourceLocation& source) {
+  if (source.empty()) return "";
   std::string text;
-  if (!place.file.empty()) text += concat("\n  at ", place.file, ":", place.line);
-  if (!place.module.empty()) {
-    text += concat(text.empty() ? "\n  in module \"" : ", module \"", place.module, "\"");
+  if (!source.file.empty()) text += concat("\n  at ", source.file, ":", source.line);
+  if (!source.module.empty()) {
+    text += concat(text.empty() ? "\n  in module \"" : ", module \"", source.module, "\"");
   }
   return text;
 }
@@ -67,7 +67,7 @@ std::vector<ir::Type> infer(const ir::Op& op) {
     for (const ir::Type& type : types) check_size(op.name, type);
     return types;
   } catch (const UserError& error) {
-    throw UserError(error.what() + place_text(op.place), error.kind);
+    throw UserError(error.what() + source_text(op.source_location), error.kind);
   }
 }
 

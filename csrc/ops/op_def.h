@@ -139,7 +139,7 @@ std::vector<ir::Type> infer(const ir::Op& op);
 void check_size(ir::OpName op, const ir::Type& type);
 
 // The user's source as the end of a message, on a line of its own; empty when nothing is known.
-std::string place_text(const ir::Place& place);
+std::string source_text(const ir::SourceLocation& source);
 
 // The attribute as written, or the row's default; `none` when the row has no such attribute.
 ir::Attr attr_of(const ir::Op& op, ir::AttrName name);

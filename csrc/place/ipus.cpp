@@ -13,7 +13,7 @@ namespace {
 std::string first_place(const ir::Module& module, int64_t ipu) {
   for (const ir::Op* op : module.all_ops()) {
     const bool is_here = op->attrs.get_int(ir::attr::ipu, 0) == ipu && !ops::is_move(*op);
-    if (is_here && !op->place.empty()) return ops::place_text(op->place);
+    if (is_here && !op->source_location.empty()) return ops::source_text(op->source_location);
   }
   return "";
 }

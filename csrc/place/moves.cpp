@@ -159,7 +159,8 @@ class Mover {
       types.push_back(result->type);
       names.push_back(result->name);
     }
-    const ir::Op* made = graph_.append(op.name, {}, std::move(attrs), types, op.place, names);
+    const ir::Op* made =
+        graph_.append(op.name, {}, std::move(attrs), types, op.source_location, names);
     for (size_t i = 0; i < op.results.size(); ++i) {
       moved_[{op.result(i), ipu, 0}] = made->result(i);
     }
@@ -213,7 +214,7 @@ class Mover {
   ir::Value* append(ir::OpName op, std::vector<ir::Value*> operands, ir::Attrs attrs,
                     const ir::Value& like, const std::string& name) {
     return graph_
-        .append(op, std::move(operands), std::move(attrs), {like.type}, like.op->place,
+        .append(op, std::move(operands), std::move(attrs), {like.type}, like.op->source_location,
                 {name})
         ->result();
   }

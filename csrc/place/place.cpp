@@ -72,7 +72,7 @@ class Placer {
  private:
   static void add_op(const ir::Op& op, Share& share) {
     ++share.ops;
-    const std::string& module = op.place.module;
+    const std::string& module = op.source_location.module;
     if (module.empty() || ir::part_of(op) != ir::Part::forward) return;
     // From the end: most ops are of the module of the one before.
     const auto known = std::find(share.modules.rbegin(), share.modules.rend(), module);

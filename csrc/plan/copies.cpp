@@ -16,7 +16,7 @@ namespace {
 std::unique_ptr<ir::Op> make_copy(ir::Graph& graph, ir::Value* value, const ir::Op& like) {
   const ir::Type type{value->type.dtype, value->type.sizes, {}};
   auto copy = rewrite::make_like(graph, like, ir::op::contiguous, {value}, {}, {type});
-  copy->place = value->op->place;
+  copy->source_location = value->op->source_location;
   return copy;
 }
 

@@ -14,12 +14,12 @@ namespace poptorch::python {
 
 namespace {
 
-using PlaceTuple = std::optional<std::tuple<std::string, int, std::string>>;
+using SourceLocationTuple = std::optional<std::tuple<std::string, int, std::string>>;
 using Names = std::optional<std::vector<std::optional<std::string>>>;
 
-ir::Place to_place(const PlaceTuple& place) {
-  if (!place) return {};
-  return {std::get<0>(*place), std::get<1>(*place), std::get<2>(*place)};
+ir::SourceLocation to_source_location(const SourceLocationTuple& source) {
+  if (!source) return {};
+  return {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source)};
 }
 
 py::list to_handles(const GraphHandle& self, const std::vector<ir::Value*>& values) {
@@ -53,12 +53,12 @@ py::buffer_info checked_buffer(const py::buffer& data, const ir::Type& type) {
 
 py::list add_op(const GraphHandle& self, const std::string& name, const py::sequence& operands,
                 const py::dict& attrs, const std::optional<py::sequence>& types,
-                const PlaceTuple& place, const Names& names) {
+                const SourceLocationTuple& source, const Names& names) {
   ir::Op op;
   op.name = ir::OpName(name);
   const ops::OpDef& row = ops::op_def(op.name);
   op.attrs = ops::shortest_attrs(row, to_attrs(attrs));
-  op.place = to_place(place);
+  op.source_location = to_source_location(source);
   for (py::handle operand : operands) op.operands.push_back(to_value(self, operand));
   std::vector<ir::Type> result_types;
   if (types) {
@@ -75,21 +75,23 @@ py::list add_op(const GraphHandle& self, const std::string& name, const py::sequ
     for (const auto& given : *names) value_names.push_back(given.value_or(""));
   }
   const ir::Op* added = self.graph->append(op.name, std::move(op.operands), std::move(op.attrs),
-                                           result_types, std::move(op.place), value_names);
+                                           result_types, std::move(op.source_location),
+                                           value_names);
   std::vector<ir::Value*> results;
   for (const auto& result : added->results) results.push_back(result.get());
   return to_handles(self, results);
 }
 
 ValueHandle add_constant_op(const GraphHandle& self, py::handle dtype, const ir::Dims& sizes,
-                            const py::buffer& data, const PlaceTuple& place,
+                            const py::buffer& data, const SourceLocationTuple& source,
                             const std::string& name, const py::dict& annotations) {
   const ir::Type type{to_dtype(dtype), sizes, {}};
   const py::buffer_info info = checked_buffer(data, type);
   ir::Attrs attrs = self.module->constant_attrs(type, info.ptr);
   for (const auto& [key, value] : to_attrs(annotations)) attrs.set(key, value);
   const ir::Op* op =
-      self.graph->append(ir::op::constant, {}, std::move(attrs), {type}, to_place(place), {name});
+      self.graph->append(ir::op::constant, {}, std::move(attrs), {type},
+                         to_source_location(source), {name});
   return {self.module, self.graph, op->result()};
 }
 
@@ -159,10 +161,10 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("name", [](const GraphHandle& self) { return self.graph->name; })
       .def("op", &add_op, py::arg("name"), py::arg("operands") = py::tuple(),
            py::arg("attrs") = py::dict(), py::arg("types") = py::none(),
-           py::arg("place") = py::none(), py::arg("names") = py::none(),
+           py::arg("source_location") = py::none(), py::arg("names") = py::none(),
            "Appends an op and returns its results. Types are inferred when None.")
       .def("constant", &add_constant_op, py::arg("dtype"), py::arg("sizes"), py::arg("data"),
-           py::arg("place") = py::none(), py::arg("name") = "",
+           py::arg("source_location") = py::none(), py::arg("name") = "",
            py::arg("annotations") = py::dict(),
            "Appends a constant: few elements are printed inline, many are stored by hash.")
       .def_property(

@@ -67,7 +67,8 @@ std::unique_ptr<ir::Op> make_like(ir::Graph& graph, const ir::Op& like, ir::OpNa
     attrs.erase(annotation.name);
     if (const ir::Attr* attr = like.attrs.find(annotation.name)) attrs.set(annotation.name, *attr);
   }
-  return graph.make(name, std::move(operands), std::move(attrs), types, like.place, value_names);
+  return graph.make(name, std::move(operands), std::move(attrs), types, like.source_location,
+                    value_names);
 }
 
 ir::Attrs annotations_of(const ir::Op& op) {

@@ -23,7 +23,7 @@ _PARSER = re.compile(r"\w+\(\): argument '|received an invalid combination of ar
                      r"^\w+\(\) missing \d+ required positional arguments?: \"")
 _PACKAGES = ("torch", "poptorch")
 # How our messages begin: with the name of a function.
-_OURS = re.compile(r"\[[\w.]+\] ")
+_OURS = re.compile(r"\[[\w.]+( \w+)?\] ")
 
 
 def is_torchs(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from poptorch._capture.graph.inlining import inlined
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.tensor_names import TensorNames
 from poptorch.enums import OutputMode
-from poptorch.errors import Error, place_text
+from poptorch.errors import Error
 from poptorch.models import inferenceModel, trainingModel
 from poptorch.options import Options
 from poptorch.options._options import checked_options
@@ -77,8 +77,9 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
     """
     at_least(1, steps, "compare steps")
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"[compare] model must be a torch.nn.Module, got {_kind_of(model)}. Pass "
-                        f"an object of the module's class, which compare wraps itself.")
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"[compare] model must be a torch.nn.Module, got {kind}. Pass an object "
+                        f"of the module's class, which compare wraps itself.")
     if training is None:
         training = model.training
     if training and not any(tensor.requires_grad for tensor in model.parameters()):
@@ -87,10 +88,6 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
                     f"--training.")
     options = _single_step(options)
     return _Run(model, inputs, training, options, optimizer).compared(steps)
-
-
-def _kind_of(model) -> str:
-    return f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
 
 
 def _single_step(options: Options | None) -> Options:
@@ -223,7 +220,10 @@ class _Run:
             limit = 4 * relative_error(eager[name], expected) + _FLOOR
             limit += ROUNDING.get(ours[name].dtype, 0.0)
             if not error <= limit:
-                found.append(_difference(name, step, ours[name], expected, error, limit))
+                index = worst_element(ours[name], expected)
+                found.append(Difference(
+                    name, step, "", "", "", error, limit, index,
+                    float(ours[name][index]), float(expected[index]), _RECORDED))
         return found
 
 
@@ -232,9 +232,3 @@ def _form(value: torch.Tensor | None, is_eager: bool = False) -> str:
     if value is None:
         return "nothing"
     return f"{narrowed(value.dtype) if is_eager else value.dtype} of shape {list(value.shape)}"
-
-
-def _difference(name, step, ours, expected, error, limit) -> Difference:
-    index = worst_element(ours, expected)
-    return Difference(name, step, "", "", place_text(None), error, limit, index,
-                      float(ours[index]), float(expected[index]), _RECORDED)

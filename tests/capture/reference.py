@@ -8,6 +8,9 @@ from torch import fx
 from poptorch._capture import capture
 from poptorch._capture.graph.inlining import inlined
 from poptorch.testing._meanings import IMPLEMENTATIONS
+from tests.capture.meanings import MEANINGS
+
+_MEANINGS = IMPLEMENTATIONS | MEANINGS
 
 
 class Interpreter(fx.Interpreter):
@@ -19,7 +22,7 @@ class Interpreter(fx.Interpreter):
         return super().run_node(node)
 
     def call_function(self, target, args, kwargs):
-        return super().call_function(IMPLEMENTATIONS.get(target, target), args, kwargs)
+        return super().call_function(_MEANINGS.get(target, target), args, kwargs)
 
 
 def evaluate(captured, tensors, state=None):

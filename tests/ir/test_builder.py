@@ -82,10 +82,10 @@ def test_mistakes(graph, x, op, attrs, words):
 
 def test_errors_of_type_rules_name_the_source(graph, x):
     with pytest.raises(Error) as error:
-        graph.op("permute", [x], {"dims": [0]}, place=("net.py", 12, "fc"))
+        graph.op("permute", [x], {"dims": [0]}, source_location=("net.py", 12, "fc"))
     assert str(error.value).endswith('\n  at net.py:12, module "fc"')
     with pytest.raises(Error) as error:
-        graph.op("permute", [x], {"dims": [0]}, place=("", 0, "fc"))
+        graph.op("permute", [x], {"dims": [0]}, source_location=("", 0, "fc"))
     assert str(error.value).endswith('\n  in module "fc"')
 
 

@@ -64,7 +64,8 @@ def test_round_trip_of_attributes(value):
 def test_round_trip_of_places(file, line, module_path):
     module = _C.Module()
     place = (file, line, module_path)
-    module.add_graph("net").op("state", [], {"path": "w"}, types=[("f32", [])], place=place)
+    module.add_graph("net").op("state", [], {"path": "w"}, types=[("f32", [])],
+                                 source_location=place)
     text = module.text()
     assert _C.parse(text).text() == text
 

@@ -42,7 +42,7 @@ Prepared bias_gradient(const Call& call) {
   for (int64_t dim = 2; dim < dy.type.rank(); ++dim) dims.push_back(dim);
   ir::Op sum;
   sum.name = ir::op::sum;
-  sum.place = call.op.place;
+  sum.source_location = call.op.source_location;
   sum.operands = {&dy};
   sum.attrs.set(ir::attr::dim, dims);
   sum.results.push_back(std::make_unique<ir::Value>(*call.op.result(2)));

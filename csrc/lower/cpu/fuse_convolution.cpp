@@ -134,7 +134,7 @@ class Fuser {
     ir::Op& made =
         *list_.make(ir::op::packed_convolution,
                     {op.operand(0), weight, op.operand(2), pattern.residual}, attrs, op);
-    made.place = last.place;
+    made.source_location = last.source_location;
     return made.result();
   }
 

@@ -81,7 +81,7 @@ class Recomputer {
     attrs.set(ir::attr::part, "backward");
     ops.push_back(make_like(graph_, reader, ir::op::batch_norm_apply, operands_of(norm),
                             std::move(attrs), {value->type}));
-    ops.back()->place = norm.place;
+    ops.back()->source_location = norm.source_location;
     return made = ops.back()->result();
   }
 

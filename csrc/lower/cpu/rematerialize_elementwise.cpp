@@ -232,7 +232,7 @@ class Recomputer {
     attrs.set(ir::attr::part, "backward");
     ops_.push_back(make_like(graph_, reader, op.name, std::move(operands), std::move(attrs),
                              {op.result()->type}));
-    ops_.back()->place = op.place;
+    ops_.back()->source_location = op.source_location;
     return ops_.back()->result();
   }
 

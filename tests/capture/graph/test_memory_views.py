@@ -104,8 +104,6 @@ BITS = {
     "f16 to f32": (lambda x: x.view(torch.float32), count(2, 6).half()),
     "bf16 to f16": (lambda x: x.view(torch.float16) * 2, count(2, 6).bfloat16()),
     "i32 to f32": (lambda x: x.view(torch.float32) * 2, X.view(torch.int32)),
-    "i64 to i32": (lambda x: x.view(torch.int32), X.long() - 5),
-    "i64 to i8": (lambda x: x.view(torch.int8), X.long() - 5),
     "f32 to u8 of columns": (lambda x: x.t().contiguous().view(torch.uint8), X),
     "f32 to i32 of columns": (lambda x: x.t().view(torch.int32), X),
     "bool to u8": (lambda x: x.view(torch.uint8), X > 5),
@@ -227,6 +225,8 @@ REFUSED = {
         lambda x: x.view(torch.float64), X),
     "uses the bits of torch.int64, which is torch.int32": (
         lambda x: x.view(torch.int64), X.int()),
+    "view(torch.int32) of a tensor of torch.int64 uses the bits of torch.int64": (
+        lambda x: x.view(torch.int32), X.long()),
 }
 
 
