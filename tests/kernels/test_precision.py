@@ -85,7 +85,7 @@ def image_sizes(rng):
     channels = int(rng.choice([3, 8, 16, 32, 60, 96, 300, 1280]))
     batch = int(rng.choice([2, 16, 48]))
     most = min(112, int((MOST_ELEMENTS / (batch * channels)) ** 0.5))
-    return batch, channels, int(rng.integers(1, most + 1)), most
+    return batch, channels, int(rng.integers(most // 2 + 1, most + 1)), most
 
 
 def values(sizes, offset, scale=1.0):
