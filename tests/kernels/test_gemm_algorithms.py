@@ -162,7 +162,8 @@ graph main {{
   output
 }}
 """)
-    a, b = (torch.ones(sizes, dtype=TORCH[dtype]) for sizes in ((m, k), (n, k) if turned else (k, n)))
+    a = torch.ones((m, k), dtype=TORCH[dtype])
+    b = torch.ones((n, k) if turned else (k, n), dtype=TORCH[dtype])
     assert (driver(a=a, b=b)["c"] == k).all()
     (line,) = (line for line in driver.executable.ir("plan").splitlines() if " matmul " in line)
     names = {name for name in ALGORITHMS if f'algorithm="{name}"' in line}
