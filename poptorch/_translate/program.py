@@ -16,7 +16,6 @@ import torch
 from poptorch import _C
 from poptorch._base.types import ir_dtype
 from poptorch._capture.graph.captured import OutputSpec
-from poptorch._capture.graph.inlining import inlined
 from poptorch._translate import reduction
 from poptorch._translate.emitter import Emitter, Precision
 from poptorch._translate.loss_scale import LossScale
@@ -130,7 +129,7 @@ class _Translation:
 
     def __init__(self, captured, spec: StepSpec, optimizer):
         # A region that runs once is where its node is; loops will be graphs of the module.
-        captured = recomputed(inlined(captured))
+        captured = recomputed(captured)
         self.captured = captured
         self.spec = spec
         partition = partition_of(captured, spec)
