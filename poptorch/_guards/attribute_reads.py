@@ -26,8 +26,8 @@ from poptorch._base.value_snapshot import (
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES
 from poptorch._guards.guard import HeldAttribute, line_of, table_of
 from poptorch._guards.host_randomness import Draws
-from poptorch._guards.python_state import Observed, is_number
 from poptorch._guards.put_back import WITHOUT_DATA, holds_fake
+from poptorch._guards.python_state import Observed, is_number
 from poptorch.errors import place_text
 
 TABLES = ("_parameters", "_buffers", "_modules")

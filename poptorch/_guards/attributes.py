@@ -20,7 +20,6 @@ from poptorch._guards.put_back import holds_fake, refill, warn_of_kept
 from poptorch.errors import error_at, place_text
 
 
-
 class Attributes:
     """Notes what ``forward`` reads, sets and deletes of modules and objects while it is entered.
 
