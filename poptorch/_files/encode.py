@@ -22,9 +22,9 @@ from torch.nn.utils import parametrize
 
 from poptorch._annotations import block_class
 from poptorch._base import module_subclass
-from poptorch._base.hidden_subclass import plain_class
 from poptorch._base.layout import copied_strides, memory_of, overlap
 from poptorch._files import names
+from poptorch._weights.watched import plain_class
 from poptorch.errors import Error
 
 _PLAIN = (type(None), bool, int, str)
