@@ -286,9 +286,10 @@ class _Capture:
             raise Error("[capture] torch.utils.checkpoint.CheckpointFunction was called by itself, "
                         "which gives no gradients here. Call torch.utils.checkpoint.checkpoint.")
         if not self._loss.requires_grad:
-            raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
-                        "there is nothing to train. Compute it from the model's output, without "
-                        "detach() or no_grad().")
+            logger.warning("[loss] the loss does not depend on any parameter that requires grad: "
+                           "calls run forward and update nothing. To train, compute the loss from "
+                           "the model's output, without detach() or no_grad().")
+            return
         aliasing.check_history(self.recorder, self._loss, self._state.name_of_plain)
         self.recorder.in_backward = True
         # Where forward holds on to a real parameter, autograd has it and not its stand-in.
