@@ -164,4 +164,5 @@ def test_what_is_minimised(program):
     if expected.requires_grad:
         expected.backward()
     assert math.isclose(found[1].sum().item(), expected.item(), rel_tol=1e-4), program.steps
-    torch.testing.assert_close(found[2].get("w"), net.w.grad, msg=lambda text: f"{program.steps}{text}")
+    torch.testing.assert_close(found[2].get("w"), net.w.grad,
+                               msg=lambda text: f"{program.steps}{text}")
