@@ -232,6 +232,17 @@ class ModuleState:
                             f"was captured it had requires_grad={state.trained}, by which it is "
                             f"decided what is trained. Set it before the model is compiled.")
 
+    def check_hooks(self, accumulation: int, replicas: int) -> None:
+        """Raises an Error when a hook would get the gradients of parts of the batch."""
+        hooked = [state.name for state in self.states if state.trained
+                  and (state.fake._backward_hooks or state.tensor._backward_hooks)]
+        if hooked and accumulation * replicas > 1:
+            raise Error(f"[capture] {hooked[0]} has a hook on its gradient (register_hook), and "
+                        f"gradientAccumulation is {accumulation} and replicationFactor "
+                        f"{replicas}: the hook would get the gradient of each micro-batch, not "
+                        f"that of the whole batch. Remove the hook, or set both to 1. To limit "
+                        f"gradients, use options.Training.gradientClipping.")
+
     def check_kept(self) -> None:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer, and warns of
         those that it made."""
