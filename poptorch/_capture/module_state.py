@@ -265,13 +265,14 @@ class ModuleState:
                 kind = "Buffer" if state.kind == "buffer" else "Parameter"
                 line, owner = self._attributes.line(part, key), path.rpartition(".")[0]
                 if key not in table or table[key] is None:
-                    raise error_at(f"[capture] {kind} {path} is removed from the model by its "
-                                   f"forward. Keep it, or remove it before the model is compiled.",
-                                   line, owner)
+                    raise error_at(f"[capture] {kind} {path} is removed from the model when "
+                                   f"calling the forward method. Keep it, or remove it before the "
+                                   f"model is compiled.", line, owner)
                 if table[key] is not state.fake:
-                    raise error_at(f"[capture] {kind} {path} is reassigned within the model by "
-                                   f"its forward. Change it in place: "
-                                   f"`self.{path}.copy_(value)`.", line, owner)
+                    raise error_at(f"[capture] {kind} {path} is reassigned within the model when "
+                                   f"calling the forward method. This is not supported. Consider "
+                                   f"using self.{path}.copy_(src) to copy data from a source "
+                                   f"tensor to the {kind.lower()}.", line, owner)
 
 
 def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:
