@@ -47,8 +47,8 @@ AFTER_A_BODY = {
     "alone": (lambda y, loss, t: loss, "fine"),
     "not returned": (lambda y, loss, t: y, "Couldn't find a loss in graph: the mse_loss of .*"
                      r"test_losses_in_bodies.py:\d+ is computed in the body of a loop or a "
-                     r"branch, and nothing is marked outside of it. Mark what the loop or branch gave: .*"
-                     r"identity_loss"),
+                     r"branch, and nothing is marked outside of it. Mark what the loop or "
+                     r"branch gave: .*identity_loss"),
     "beside a standard one": (lambda y, loss, t: (loss, F.l1_loss(y, t)), "Multiple independent"),
     "within a standard one": (lambda y, loss, t: F.l1_loss(loss.view(1), torch.zeros(1)),
                                "fine"),
