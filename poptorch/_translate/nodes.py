@@ -8,10 +8,10 @@ from types import MappingProxyType
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype, narrowed
+from poptorch._base.types import ir_dtype, narrowed, unnarrowed
 from poptorch._capture import refused_node, torch_takes
 from poptorch._capture.graph.regions import region_of
-from poptorch._translate import loops, opaque
+from poptorch._translate import integer_ranges, loops, opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules.table import RULES
 from poptorch.errors import Error
@@ -46,12 +46,14 @@ class Nodes:
     Attributes:
         has_blocks: whether the program has any.
         values: what each translated FX node became: a value, or a list of values.
+        ranges: the range of each node's integers, or the list of those of its results.
     """
 
     def __init__(self, emitter: Emitter, has_blocks: bool = False):
         self.emitter = emitter
         self.has_blocks = has_blocks
         self.values: dict = {}
+        self.ranges: dict = {}
         self._rows = rows_by_aten()
         self._rules: dict = {}
 
@@ -63,12 +65,13 @@ class Nodes:
                 PyTorch's words and class where it refuses them too.
         """
         if node.target is operator.getitem:
-            self.values[node] = self.values[node.args[0]][node.args[1]]
+            of, index = node.args
+            self.values[node] = self.values[of][index]
+            if of in self.ranges:
+                self.ranges[node] = self.ranges[of][index]
             return
         emitter, meta = self.emitter, node.meta
-        place = meta.get("place")
-        emitter.place = (place[0] if place else "", place[1] if place else 0,
-                         meta.get("module") or "")
+        emitter.place = _source_place(meta)
         emitter.part = part_of(node)
         emitter.notes = _notes(meta, self.has_blocks)
         try:
@@ -76,12 +79,50 @@ class Nodes:
                 self.values[node] = loops.emit(self, node)
                 return
             _check_layout(node)
-            self.values[node] = self._emit(node)
+            self.values[node] = self._emit_in_64_bits(node) if self._needs_64_bits(node) \
+                else self._emit(node)
         except Exception as error:
             refused = refused_node(error, node)
             if refused is error:
                 raise
             raise refused from error
+
+    def narrowed_value(self, node: torch.fx.Node):
+        """The value of a node for what takes no 64 bits; the program stops where one does not fit.
+        """
+        value, e = self.values[node], self.emitter
+        if not _is_wide(value):
+            return value
+        before, e.place = e.place, _source_place(node.meta)
+        found = e.op("narrowing_cast", value)
+        e.place = before
+        return found
+
+    def _needs_64_bits(self, node) -> bool:
+        """Whether integers that a node takes or gives may not fit into int32; notes their ranges.
+        """
+        if narrowed(torch.int64) is torch.int64:
+            return False
+        self.ranges[node] = integer_ranges.of_results(node, self.ranges)
+        if not _takes_64_bits(node):
+            return False
+        operands = [x.meta["val"] for x in node.all_input_nodes]
+        if not any(map(_is_int64, (*_parts(node), *operands))):
+            return False
+        return (any(_is_wide(self.values[x]) for x in node.all_input_nodes)
+                or not all(map(integer_ranges.fits_int32, _listed(self.ranges[node])))
+                or integer_ranges.has_large_number(node))
+
+    def _emit_in_64_bits(self, node):
+        """Like ``_emit``; results that int32 holds in any case are narrowed."""
+        with unnarrowed(torch.int64):
+            values = self._emit(node)
+        if isinstance(values, tuple):
+            values = list(values)
+        found = [self.emitter.cast(value, torch.int64)
+                 if _is_wide(value) and integer_ranges.fits_int32(range_) else value
+                 for value, range_ in zip(_listed(values), _listed(self.ranges[node]))]
+        return found if isinstance(values, list) else found[0]
 
     def _emit(self, node):
         target = node.target
@@ -114,7 +155,11 @@ class Nodes:
 
     def _operand(self, argument):
         if isinstance(argument, torch.fx.Node):
-            return self.values[argument]
+            if not _is_int64(argument.meta["val"]):
+                return self.values[argument]
+            if narrowed(torch.int64) is torch.int64:
+                return self.emitter.cast(self.values[argument], torch.int64)
+            return self.narrowed_value(argument)
         if isinstance(argument, (list, tuple)):
             return [self._operand(a) for a in argument]
         return argument
@@ -221,6 +266,31 @@ def _promoted(e, node, name: str, operands: list, attrs: dict):
     dtype = functools.reduce(torch.promote_types, map(e.dtype_of, operands))
     found = e.op(name, *(e.cast(v, dtype) for v in operands), **attrs)
     return e.cast(found, _result_dtype(node))
+
+
+def _source_place(meta) -> tuple[str, int, str]:
+    place = meta.get("place")
+    return place[0] if place else "", place[1] if place else 0, meta.get("module") or ""
+
+
+def _takes_64_bits(node) -> bool:
+    """Whether an operation computes int64 as PyTorch does, where it is not narrowed."""
+    return node.target.namespace in ("aten", "prims") or node.target._schema.name in (
+        "poptorch::elements", "poptorch::elements_scatter")
+
+
+def _is_wide(value) -> bool:
+    """Whether an integer has 64 bits in a program that narrows those of others."""
+    return (isinstance(value, _C.Value) and value.dtype == "i64"
+            and narrowed(torch.int64) is not torch.int64)
+
+
+def _is_int64(part) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype is torch.int64
+
+
+def _listed(found) -> list:
+    return found if isinstance(found, list) else [found]
 
 
 def _is_of_nothing(node) -> bool:
