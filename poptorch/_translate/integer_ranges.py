@@ -21,8 +21,7 @@ _INT64 = (torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max)
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 # Operands that say where or whether, and so are not among the results.
 _PLACES = frozenset({"index", "indices", "mask", "condition"})
-_NUMBERS = ("number", "Optional[number]")
-_DATA = ("Tensor", "List[Tensor]", "Optional[Tensor]", *_NUMBERS)
+_DATA = ("Tensor", "List[Tensor]", "Optional[Tensor]", "number", "Optional[number]")
 
 
 def fits_int32(found: Range | None) -> bool:
@@ -65,7 +64,7 @@ def has_large_number(node: torch.fx.Node) -> bool:
     """
     call = _Call(node, {})
     numbers = [value for name, value in call.arguments.items()
-               if type(value) is int and call.types[name] in _NUMBERS]
+               if type(value) is int and call.types[name] in _DATA]
     if call.name in _COMPARISONS:
         numbers = [number for number in numbers if number not in _INT64]
     return any(not fits_int32((number, number)) for number in numbers)
@@ -329,8 +328,9 @@ def _interval(call: _Call) -> Range:
 
 
 def _drawn(call: _Call) -> Range:
-    low = call.of("low") if "low" in call.arguments else (0, 0)
-    return low[0], call.of("high")[1]
+    low = call.of("low")[0] if "low" in call.arguments else 0
+    found = low, call.of("high")[1]
+    return found if fits_int32(found) else _INT32  # is refused
 
 
 def _converted(call: _Call) -> Range:
@@ -370,7 +370,7 @@ _RULES: dict = {
     **dict.fromkeys((
         "argmax", "argmin", "argsort", "count_nonzero", "searchsorted", "bucketize",
         "multinomial", "poptorch::bincount"), _positions),
-    "randperm": lambda call: (0, call.of("n")[1]),
+    "random": lambda call: _INT32, "randperm": lambda call: (0, call.of("n")[1]),
     **dict.fromkeys((
         "max", "min", "sort", "topk", "kthvalue", "mode", "median", "nanmedian", "cummax", "cummin",
         "max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d",

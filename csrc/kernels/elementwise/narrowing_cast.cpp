@@ -50,10 +50,9 @@ Prepared narrowing_cast(const Call& call) {
       while (at < end && at < before && !first.compare_exchange_weak(before, at)) {}
     });
     const int64_t at = first.load();
-    USER_CHECK(at == n, "[int64] the value ", x[at], " (element ", at,
-               " of the result) does not fit into int32 (", Narrow::min(), " to ", Narrow::max(),
-               "), to which int64 is narrowed on the device where a calculation in 64 bits ends. "
-               "Keep it smaller, with `%` for instance.");
+    USER_CHECK(at == n, "[int64] the value ", x[at], " does not fit into int32 (", Narrow::min(),
+               " to ", Narrow::max(), "), to which int64 is narrowed where it leaves the "
+               "calculation (element ", at, "). Keep the values smaller, with `%` for instance.");
   }};
 }
 
