@@ -4,6 +4,7 @@ Handlers keep dropout, batch norm, attention and recurrent layers whole (the oth
 folder); those here mark losses and refuse what cannot be recorded.
 """
 
+import contextlib
 import copy
 import functools
 import sys
@@ -20,6 +21,7 @@ from poptorch._capture.functions import (
     attention,
     ctc,
     hooks,
+    int32_indices,
     mixed_precision,
     others,
     packed,
@@ -64,6 +66,15 @@ class Functions(private.TorchFunctionMode):
             raise refusal from None
 
     def _called(self, func, types, args, kwargs):
+        try:
+            return self._attempted(func, types, args, kwargs)
+        except Exception as error:
+            for positional, named in int32_indices.in_int64(func, args, kwargs or {}, error):
+                with contextlib.suppress(Exception):
+                    return self._attempted(func, types, positional, named)
+            raise
+
+    def _attempted(self, func, types, args, kwargs):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
