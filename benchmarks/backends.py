@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks import exported, torch_calls, workloads
+from benchmarks import exported, networks, torch_calls, workloads
 from benchmarks.floor import Floor
 
 OURS = "poptorch"
@@ -182,9 +182,7 @@ def make_job(setting):
             if isinstance(layer, nn.Dropout):
                 layer.p = 0.0
     if setting.nudge:
-        from poptorch.testing._comparison import nudged  # here: other processes do not hold it
-
-        module = nudged(module, setting.nudge)
+        module = networks.nudged(module, setting.nudge)
     return Job(workload, setting.mode, module, inputs, learning_rate)
 
 

@@ -1,5 +1,7 @@
 """The networks that are measured. Each gives ``(out, loss)`` in training mode, else ``out``."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -234,3 +236,12 @@ class Elementwise(nn.Module):
     def forward(self, x, target=None):
         out = self.blocks(x)
         return (out, F.mse_loss(out, target)) if self.training else out
+
+
+def nudged(module: torch.nn.Module, seed: int, size: float = 2.0**-23) -> torch.nn.Module:
+    """A copy of a module whose parameters are moved by up to ``size`` times themselves: what it
+    computes differs by as much as one more rounding makes."""
+    module, generator = copy.deepcopy(module), torch.Generator().manual_seed(seed)
+    for p in module.parameters():
+        p.data *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
+    return module

@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar
 import torch
 
 from poptorch._annotations import annotations, block_class, block_uses
+from poptorch._annotations.stages import block_name
 from poptorch._base import capture_context
-from poptorch._base.checks import check_ipu
+from poptorch._base.checks import Text, at_least
 from poptorch._base.logging import logger
 from poptorch.errors import Error
 
@@ -25,14 +26,10 @@ def check_ids(where: str, user_id, ipu_id) -> None:
         TypeError: One is of another type.
         ValueError: The name is empty, or the IPU negative.
     """
-    if isinstance(user_id, bool) or not isinstance(user_id, str | int | None):
-        raise TypeError(f"[{where}] user_id is expected to be a str (or an int), got "
-                        f"{type(user_id).__name__} {user_id!r}.")
-    if user_id == "":
-        raise ValueError(f"[{where}] user_id is empty. Give the block a name, or leave user_id "
-                         f"out.")
+    if user_id is not None:
+        block_name(where, user_id)
     if ipu_id is not None:
-        check_ipu(where, "ipu_id", ipu_id)
+        at_least(0, ipu_id, f"{where} ipu_id")
 
 
 _Layer = TypeVar("_Layer", bound=Callable[..., Any])
@@ -103,7 +100,23 @@ class Block:
         block_uses.restart_numbers()
 
 
-class NameScope:
+class _Annotating:
+    """A context manager: what is computed inside is annotated with a value of a kind."""
+
+    def __init__(self, kind: str, value: Any):
+        self._kind, self._value = kind, value
+        self._entered = []
+
+    def __enter__(self) -> Self:
+        self._entered.append(annotations.entered(self._kind, self._value))
+        self._entered[-1].__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._entered.pop().__exit__(*exception)
+
+
+class NameScope(_Annotating):
     """A context manager: a prefix for the names of what is computed inside.
 
     The IR text and the reports show it before the module path, as ``prefix/encoder.layers.0``.
@@ -123,24 +136,10 @@ class NameScope:
     """
 
     def __init__(self, name: str):
-        if not isinstance(name, str):
-            raise TypeError(f"[NameScope] name is expected to be a str, got "
-                            f"{type(name).__name__} {name!r}.")
-        if not name:
-            raise ValueError("[NameScope] name is empty. Give the prefix that names shall have.")
-        self._name = name
-        self._entered = []
-
-    def __enter__(self) -> Self:
-        self._entered.append(annotations.entered("scope", (self._name,)))
-        self._entered[-1].__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._entered.pop().__exit__(*exception)
+        super().__init__("scope", (Text()(name, "NameScope name"),))
 
 
-class Attribute:
+class Attribute(_Annotating):
     """A context manager: hints for what is computed inside, by the names of the back end.
 
     The hints of other PopTorch versions are about how their back end shares code among like
@@ -167,16 +166,7 @@ class Attribute:
             raise TypeError("[Attribute] expected hints as keywords, got none. Give some, such as "
                             "__outline={...}.")
         _warn_of_hints()
-        self._attributes = attributes
-        self._entered = []
-
-    def __enter__(self) -> Self:
-        self._entered.append(annotations.entered("attributes", self._attributes))
-        self._entered[-1].__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._entered.pop().__exit__(*exception)
+        super().__init__("attributes", attributes)
 
 
 @functools.cache

@@ -247,7 +247,7 @@ class PoplarExecutor:
     cycleCount = forward_to("_attachment", Attachment.cycleCount)
     per_replica_params = forward_property("_groupings", Groupings.per_replica_params)
     # Names that existing programs, and tests, read.
-    _is_attached = forward_property("_attachment", Attachment.is_attached)
+    _is_attached = property(isAttachedToDevice)
     _executable = forward_property("_inspection", Inspection.executable)
     _executable_inputs = forward_property("_inspection", Inspection.executable_inputs)
     _debugGetPopartIR = forward_to("_inspection", Inspection.popart_ir)

@@ -9,6 +9,7 @@ from typing import Self
 from poptorch._annotations.annotations import BlockUse
 from poptorch._annotations.stages import BlockPlace, Partition, Phase, Stage, block_name, check_once
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
+from poptorch._base.checks import Bool, Int, one_of
 from poptorch.enums import AutoStage, Liveness
 from poptorch.errors import Error, error_at
 
@@ -240,13 +241,7 @@ class _PhasedExecution(_Strategy):
             >>> strategy.phase(1).ipus(0)
             Phase(Stage('B').ipu(0))
         """
-        if isinstance(phase, bool) or not isinstance(phase, int):
-            raise TypeError(f"[phase] expected the number of a phase, got "
-                            f"{type(phase).__name__} {phase!r}.")
-        if not 0 <= phase < len(self._phases):
-            raise ValueError(f"[phase] there is no phase {phase}, the strategy has phases 0 to "
-                             f"{len(self._phases) - 1}.")
-        return self._phases[phase]
+        return self._phases[Int(0, len(self._phases) - 1)(phase, "phase")]
 
     def useSeparateBackwardPhase(self, use: bool = True) -> Self:
         """Chooses whether the backward pass begins in a phase of its own.
@@ -269,10 +264,7 @@ class _PhasedExecution(_Strategy):
             >>> poptorch.SerialPhasedExecution("A", "B").useSeparateBackwardPhase()
             SerialPhasedExecution(Phase(Stage('A')), Phase(Stage('B'))).useSeparateBackwardPhase()
         """
-        if not isinstance(use, bool):
-            raise TypeError(f"[useSeparateBackwardPhase] expected True or False, got "
-                            f"{type(use).__name__} {use!r}.")
-        self._separate_backward = use
+        self._separate_backward = Bool()(use, "useSeparateBackwardPhase")
         return self
 
     def _plain(self) -> dict:
@@ -382,10 +374,7 @@ class SerialPhasedExecution(_PhasedExecution):
             >>> strategy.setTensorsLiveness(poptorch.Liveness.OffChipAfterFwd)
             SerialPhasedExecution(Phase(Stage('A'))).setTensorsLiveness(Liveness.OffChipAfterFwd)
         """
-        if not isinstance(liveness, Liveness):
-            names = ", ".join(f"Liveness.{member.name}" for member in Liveness)
-            raise TypeError(f"[setTensorsLiveness] expected one of {names}, got {liveness!r}.")
-        self._liveness = liveness
+        self._liveness = one_of(Liveness, liveness, "setTensorsLiveness")
         return self
 
     def _plain(self) -> dict:

@@ -20,16 +20,8 @@ from poptorch._base import capture_context
 
 @dataclass(frozen=True)
 class BlockUse:
-    """A block as ``forward`` began it: a value of the kind ``block``.
-
-    Attributes:
-        user_id: the block's name.
-        ipu_id: the IPU that it names, None: the strategy chooses.
-        place: ``(file, line)`` of the user's program where it began, or None.
-        module: dotted path of the module in whose ``forward`` it began.
-        is_scoped: whether it ends with a ``with`` statement or function, so that what comes
-            after it is outside of all blocks.
-    """
+    """A block as ``forward`` began it, at ``place`` in ``module``. With ``is_scoped`` it ends with
+    a ``with`` statement or a function, so that what comes after it is outside of all blocks."""
 
     user_id: str
     ipu_id: int | None
@@ -40,16 +32,12 @@ class BlockUse:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of annotation.
+    """One kind of annotation; ``name`` is that of the attribute in the IR too.
 
-    Attributes:
-        name: of the kind; that of the attribute in the IR too.
-        type: class of its values.
-        merged: the value inside of both, from the outer value and the inner one.
-        attribute: a value as the IR has it; None: the kind is no attribute.
-        of_gradients: whether the operations of a gradient are annotated as the operation is.
-        has_open_end: whether a value may last until the next one is entered, and so beyond the
-            function that entered it.
+    ``merged`` gives the value inside of an outer and an inner one; ``attribute`` a value as the IR
+    has it (None: the kind is no attribute). ``of_gradients``: the operations of a gradient are
+    annotated as the operation is. ``has_open_end``: a value may outlast the function that entered
+    it.
     """
 
     name: str
@@ -96,12 +84,10 @@ KINDS = {kind.name: kind for kind in (
 
 @dataclass(frozen=True)
 class Annotations:
-    """The annotations of one operation: values by kind.
+    """The annotations of one operation, by kind.
 
-    Attributes:
-        values: all of them.
-        surrounding: those that were not entered inside of a function under
-            ``torch.utils.checkpoint``: such a function enters its own again when it is recomputed.
+    ``surrounding`` are those from outside of functions under ``torch.utils.checkpoint``: such a
+    function enters its own again when it is recomputed.
     """
 
     values: dict = field(default_factory=dict)
@@ -136,13 +122,9 @@ def _of_gradients(values: dict) -> dict:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A value that is entered.
-
-    Attributes:
-        value: merged with what was entered before.
-        surrounding: the part of it from outside of ``torch.utils.checkpoint``, or None.
-        recompute: number of the recomputation that entered it; 0: the forward pass.
-    """
+    """A value that is entered, merged with what was entered before; the part of it from outside of
+    ``torch.utils.checkpoint``; and the number of the recomputation that entered it (0: the
+    forward pass)."""
 
     value: object
     surrounding: object
@@ -172,9 +154,8 @@ def current() -> Annotations:
 def in_recomputation(origin: Annotations, recompute: int) -> Annotations:
     """The annotations of what a recomputation in the backward pass runs now.
 
-    Args:
-        origin: of the operation of which the gradient asked for the recomputation.
-        recompute: number of the recomputation; what was entered elsewhere does not count.
+    ``origin`` are those of the operation whose gradient asked for the recomputation of that number.
+    What was entered elsewhere does not count.
     """
     values = dict(origin.surrounding)
     values.update((name, value) for name, value in origin.values.items()
@@ -186,11 +167,7 @@ def in_recomputation(origin: Annotations, recompute: int) -> Annotations:
 
 
 def begin(kind: str, value):
-    """Annotates what runs from now on in this capture; returns what :func:`end` takes.
-
-    Raises:
-        poptorch.Error: The value is not of the kind's class.
-    """
+    """Annotates what runs from now on in this capture; returns what :func:`end` takes."""
     recorder, wanted = capture_context.current().recorder, KINDS[kind].type
     if not isinstance(value, wanted):
         raise recorder.error(f"[annotations] a value of {kind} is expected to be of class "
@@ -216,11 +193,7 @@ def end(kind: str, saved) -> None:
 
 @contextlib.contextmanager
 def entered(kind: str, value):
-    """A context in which operations are annotated with a value of a kind.
-
-    Raises:
-        poptorch.Error: The value is not of the kind's class.
-    """
+    """A context in which operations are annotated with a value of a kind."""
     if not capture_context.is_capturing():
         yield
         return

@@ -10,12 +10,7 @@ from poptorch._base import capture_context
 
 
 class _State(threading.local):
-    """What belongs to one capture.
-
-    Attributes:
-        next_auto_id: for the next block without a name.
-        uses: every block that was begun in the forward pass, in order.
-    """
+    """The number of the next block without a name, and the blocks of the forward pass, in order."""
 
     next_auto_id = 0
     uses: tuple[BlockUse, ...] = ()

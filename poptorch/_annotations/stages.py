@@ -2,19 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from poptorch._base.checks import check_ipu
+from poptorch._base.checks import at_least
 
 
 @dataclass(frozen=True)
 class BlockPlace:
-    """Where one block runs.
-
-    Attributes:
-        block: its name.
-        ipu: index of the IPU.
-        stage: number of the stage; in phased execution its number within the phase.
-        phase: number of the phase in the forward pass; 0 without phases.
-    """
+    """Where one block runs. In phased execution ``stage`` is its number within the phase."""
 
     block: str
     ipu: int
@@ -24,14 +17,11 @@ class BlockPlace:
 
 @dataclass(frozen=True)
 class Partition:
-    """What a strategy makes of the blocks of one model.
+    """What a strategy makes of the blocks of one model, in the order in which the model begins
+    them.
 
-    Attributes:
-        kind: the strategy's row in the compiler.
-        blocks: in the order in which the model begins them.
-        outside: where operations before the first block run; its name is empty.
-        starts_outside: whether there are any.
-        attrs: what else the compiler needs, by attribute of the op ``strategy``.
+    ``kind`` is the strategy's row in the compiler; operations before the first block, if there are
+    any, run ``outside``.
     """
 
     kind: str
@@ -48,12 +38,7 @@ class Partition:
 
 
 def block_name(where: str, value) -> str:
-    """The name of a block as text.
-
-    Raises:
-        TypeError: ``value`` is no str or int.
-        ValueError: It is empty.
-    """
+    """The name of a block as text."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError(f"[{where}] a block is named by a str (or an int), got "
                         f"{type(value).__name__} {value!r}.")
@@ -115,7 +100,7 @@ class Stage:
             >>> poptorch.Stage("head").ipu(3)
             Stage('head').ipu(3)
         """
-        self._ipu = check_ipu("Stage.ipu", "ipu", ipu)
+        self._ipu = at_least(0, ipu, "Stage.ipu ipu")
         return self
 
     def _plain(self) -> dict:
@@ -197,7 +182,7 @@ class Phase:
             Phase(Stage('A').ipu(0), Stage('B').ipu(2))
         """
         for ipu in ipus:
-            check_ipu("Phase.ipus", "ipu", ipu)
+            at_least(0, ipu, "Phase.ipus ipu")
         if len(ipus) != len(self._stages):
             raise ValueError(f"[Phase.ipus] got {len(ipus)} IPUs for {len(self._stages)} stages. "
                              f"Give one IPU for each stage.")

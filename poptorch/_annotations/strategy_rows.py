@@ -42,12 +42,8 @@ class _IExecutionStrategy:
 
 
 def from_plain(values: dict) -> _IExecutionStrategy:
-    """The strategy that ``Options.toDict`` gave as a dict.
-
-    Raises:
-        TypeError: It is no dict, or a value in it has another type.
-        ValueError: A value is missing, or is none that a strategy has.
-    """
+    """The strategy that ``Options.toDict`` gave as a dict; a TypeError or ValueError where it is
+    none."""
     try:
         return KINDS[values["kind"]]._from_plain(values)
     except KeyError as missing:

@@ -1,6 +1,5 @@
 """What values an option takes, and the errors for all others."""
 
-import abc
 import difflib
 import math
 import os
@@ -11,21 +10,14 @@ import torch
 
 
 def at_least(minimum: int, value, option: str) -> int:
-    """Returns ``value`` when it is an int of at least ``minimum``; raises otherwise.
-
-    Raises:
-        TypeError: ``value`` is not an int.
-        ValueError: ``value`` is smaller than ``minimum``.
-    """
+    """Returns ``value`` when it is an int of at least ``minimum``; raises a TypeError or ValueError
+    otherwise."""
     return Int(minimum)(value, option)
 
 
 def one_of(kind, value, option: str):
-    """Returns ``value`` when it is a member of the enum ``kind``; raises otherwise.
-
-    Raises:
-        TypeError: ``value`` is not a member; the message lists the members.
-    """
+    """Returns ``value`` when it is a member of the enum ``kind``; else a TypeError lists the
+    members."""
     return Member(kind)(value, option)
 
 
@@ -44,20 +36,35 @@ def near_names(name: str, names) -> str:
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
-class Check(abc.ABC):
+class Check:
     """Returns the value as it is kept, or raises with the values that the option takes.
 
     Attributes:
         text: the values that it takes, for error messages and the reference page.
         errors: what it raises for others.
+        kinds: the classes of these values; a bool counts only where it is named.
     """
 
     text = ""
     errors: tuple[type[Exception], ...] = (TypeError, ValueError)
+    kinds: tuple[type, ...] = ()
 
-    @abc.abstractmethod
     def __call__(self, value, option: str):
         """See the class."""
+        is_bool = isinstance(value, bool) and bool not in self.kinds
+        if is_bool or not isinstance(value, self.kinds):
+            raise self.wrong_type(value, option)
+        if not self.allows(value):
+            raise self.out_of_range(value, option)
+        return self.kept(value)
+
+    def allows(self, value) -> bool:
+        """Whether a value of the right type is allowed."""
+        return True
+
+    def kept(self, value):
+        """The form in which a value is kept."""
+        return value
 
     def load(self, value):
         """The value for what :func:`plain` made of it; others come back as they are."""
@@ -79,6 +86,7 @@ class Int(Check):
 
     minimum: int
     maximum: int | None = None
+    kinds = (int,)
 
     @property
     def text(self) -> str:
@@ -87,28 +95,30 @@ class Int(Check):
             return f"an int of at least {self.minimum}"
         return f"an int from {self.minimum} to {self.maximum}"
 
-    def __call__(self, value, option: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong_type(value, option)
-        if value < self.minimum or (self.maximum is not None and value > self.maximum):
-            raise self.out_of_range(value, option)
-        return value
+    def allows(self, value) -> bool:
+        return self.minimum <= value and (self.maximum is None or value <= self.maximum)
 
 
 # Of steps and replicas: the core counts them in 32 bits.
 COUNT = Int(1, 2**31 - 1)
 
 
-class Positive(Check):
-    """A finite number above 0; a bool is none."""
+@dataclass(frozen=True)
+class Number(Check):
+    """A finite number above 0, or of at least 0; a bool is none."""
 
-    text = "a finite number above 0"
+    has_zero: bool = False
+    kinds = (int, float)
 
-    def __call__(self, value, option: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.wrong_type(value, option)
-        if not 0 < value < math.inf:
-            raise self.out_of_range(value, option)
+    @property
+    def text(self) -> str:
+        """``a finite number above 0``, ``a finite number of at least 0``."""
+        return f"a finite number {'of at least' if self.has_zero else 'above'} 0"
+
+    def allows(self, value) -> bool:
+        return 0 <= value < math.inf and (value != 0 or self.has_zero)
+
+    def kept(self, value) -> float:
         return float(value)
 
 
@@ -117,11 +127,7 @@ class Bool(Check):
 
     text = "True or False"
     errors = (TypeError,)
-
-    def __call__(self, value, option: str) -> bool:
-        if not isinstance(value, bool):
-            raise self.wrong_type(value, option)
-        return value
+    kinds = (bool,)
 
 
 class Nothing(Check):
@@ -129,23 +135,20 @@ class Nothing(Check):
 
     text = "None"
     errors = (ValueError,)
+    kinds = (object,)
 
-    def __call__(self, value, option: str) -> None:
-        if value is not None:
-            raise self.out_of_range(value, option)
+    def allows(self, value) -> bool:
+        return value is None
 
 
 class Text(Check):
     """A str that is not empty."""
 
     text = "a str that is not empty"
+    kinds = (str,)
 
-    def __call__(self, value, option: str) -> str:
-        if not isinstance(value, str):
-            raise self.wrong_type(value, option)
-        if not value:
-            raise self.out_of_range(value, option)
-        return value
+    def allows(self, value) -> bool:
+        return bool(value)
 
 
 @dataclass(frozen=True)
@@ -154,13 +157,11 @@ class Path(Check):
     where programs read it back."""
 
     is_as_given: bool = False
-
     text = "a path (str or os.PathLike)"
     errors = (TypeError,)
+    kinds = (str, os.PathLike)
 
-    def __call__(self, value, option: str) -> str:
-        if not isinstance(value, (str, os.PathLike)):
-            raise self.wrong_type(value, option)
+    def kept(self, value) -> str:
         path = os.fspath(value)
         return path if self.is_as_given else os.path.abspath(path)
 
@@ -226,12 +227,13 @@ class Choice(Check):
         """``one of 1, 2, 21``."""
         return f"one of {', '.join(map(str, self.values))}"
 
-    def __call__(self, value, option: str):
-        if isinstance(value, bool) or not isinstance(value, type(self.values[0])):
-            raise self.wrong_type(value, option)
-        if value not in self.values:
-            raise self.out_of_range(value, option)
-        return value
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """The class of the values."""
+        return (type(self.values[0]),)
+
+    def allows(self, value) -> bool:
+        return value in self.values
 
 
 @dataclass(frozen=True)
@@ -278,43 +280,17 @@ class Proportions(Check):
 
     text = 'a dict such as {"IPU0": 0.5} with numbers from 0 to 1'
 
-    def __call__(self, value, option: str) -> dict[int, float]:
-        if not isinstance(value, dict):
-            raise self.wrong_type(value, option)
-        return {self._ipu(key, value, option): self._share(share, value, option)
-                for key, share in value.items()}
+    kinds = (dict,)
 
-    def _ipu(self, key, value, option: str) -> int:
-        number = key.removeprefix("IPU") if isinstance(key, str) else key
-        if isinstance(number, str) and number.isdecimal():
-            number = int(number)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise self.out_of_range(value, option)
-        return number
+    def allows(self, value) -> bool:
+        return all(isinstance(key, int | str) and str(key).removeprefix("IPU").isdecimal()
+                   and str(key).isascii() for key in value) and all(
+            isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+            for share in value.values())
 
-    def _share(self, share, value, option: str) -> float:
-        if isinstance(share, bool) or not isinstance(share, (int, float)):
-            raise self.wrong_type(value, option)
-        if not 0 <= share <= 1:
-            raise self.out_of_range(value, option)
-        return float(share)
+    def kept(self, value) -> dict[int, float]:
+        return {int(str(key).removeprefix("IPU")): float(share) for key, share in value.items()}
 
     def load(self, value):
         """The dict with ints as keys again: JSON makes strings of them."""
         return {int(key): share for key, share in value.items()}
-
-
-def check_ipu(where: str, argument: str, ipu: int) -> int:
-    """Returns ``ipu`` when it is the index of an IPU; raises otherwise.
-
-    Raises:
-        TypeError: It is not an int.
-        ValueError: It is negative.
-    """
-    if isinstance(ipu, bool) or not isinstance(ipu, int):
-        raise TypeError(f"[{where}] {argument} is expected to be an int of at least 0, got "
-                        f"{type(ipu).__name__} {ipu!r}.")
-    if ipu < 0:
-        raise ValueError(f"[{where}] {argument} is expected to be at least 0, got {ipu}. IPUs of "
-                         f"a device are numbered from 0.")
-    return ipu

@@ -5,15 +5,7 @@ from typing import Any
 
 
 def json_object(variable: str, text: str, example: str) -> dict[str, Any]:
-    """The settings that an environment variable holds.
-
-    Args:
-        variable: its name, for error messages.
-        text: its value.
-        example: a right value, for error messages.
-
-    Raises:
-        ValueError: The text is no JSON, or another value than an object.
+    """The settings that an environment variable holds as text; ``example`` is for error messages.
     """
     try:
         settings = json.loads(text)

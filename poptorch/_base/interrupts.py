@@ -22,11 +22,7 @@ _SIGNALS = tuple(sorted(signal.valid_signals()))
 
 
 class _Deferral:
-    """The handler of all signals meanwhile.
-
-    Args:
-        handlers: those before it, by signal.
-    """
+    """The handler of all signals meanwhile; ``handlers`` are those before it, by signal."""
 
     def __init__(self, handlers: dict[int, Callable]):
         self._handlers = handlers
@@ -34,11 +30,6 @@ class _Deferral:
 
     def __call__(self, number: int, frame) -> None:
         self._noted.setdefault(number, frame)
-
-    def install(self) -> None:
-        """Notes signals from now on."""
-        for number in self._handlers:
-            signal.signal(number, self)
 
     def remove(self) -> None:
         """Puts the handlers back, but where another one has been set meanwhile."""
@@ -54,11 +45,9 @@ class _Deferral:
 
     def deliver_last(self) -> None:
         """As :meth:`deliver`, to the last of them: an exception has those before it as context."""
-        try:
-            self.deliver()
-        finally:
-            if self._noted:
-                self.deliver_last()
+        with contextlib.ExitStack() as stack:  # which runs the last callback first
+            for number, frame in reversed(self._noted.items()):
+                stack.callback(self._handlers[number], number, frame)
 
 
 @contextlib.contextmanager
@@ -74,7 +63,8 @@ def deferred() -> Iterator[None]:
     deferral = _Deferral(handlers)
     try:
         _entered = deferral
-        deferral.install()
+        for number in handlers:
+            signal.signal(number, deferral)
         yield
     finally:
         _entered = None

@@ -30,11 +30,7 @@ class _StderrHandler(logging.StreamHandler):
 
 
 class _RepeatFilter(logging.Filter):
-    """Lets each line through a few times; the last time it says so.
-
-    Attributes:
-        limit: how often; None: always.
-    """
+    """Lets each line through ``limit`` times (None: always); the last time it says so."""
 
     # So many different lines are counted; programs that log more of them repeat few.
     _LINES = 4096
@@ -97,13 +93,8 @@ def setLogLevel(level: int | str) -> None:
 
 
 def use_log_options(max_repeat_logs: int | None, log_dir: str) -> None:
-    """Applies the options about the log of a model that is wrapped.
-
-    Args:
-        max_repeat_logs: how often an equal line is shown, from now on; None: always.
-        log_dir: folder of a ``poptorch.log`` that gets the log's lines too, until the process
-            ends; made if need be. ``"."``: no such file.
-    """
+    """Applies the options about the log of a model that is wrapped: ``max_repeat_logs`` from now
+    on, ``log_dir`` until the process ends. ``"."`` stands for no file."""
     _repeats.reset(max_repeat_logs)
     if log_dir == "." or log_dir in _files:
         return
@@ -114,19 +105,15 @@ def use_log_options(max_repeat_logs: int | None, log_dir: str) -> None:
     logger.addHandler(handler)
 
 
-def _level_of_environment() -> int | str:
-    text = os.environ.get(_VARIABLE) or "WARN"
-    return int(text) if text.isdigit() else text
-
-
 def _install() -> None:
     handler = _StderrHandler()
     handler.setFormatter(_FORMAT)
     logger.addHandler(handler)
     logger.addFilter(_repeats)
     logger.propagate = False
+    level = os.environ.get(_VARIABLE) or "WARN"
     try:
-        setLogLevel(_level_of_environment())
+        setLogLevel(int(level) if level.isdigit() else level)
     except ValueError as error:
         raise ValueError(f"[{_VARIABLE}] {error}") from None
 

@@ -7,17 +7,11 @@ _SHOWN = 60  # characters of a value in a message
 
 
 def check(value, form, where: str) -> None:
-    """Checks plain data.
+    """Checks plain data that was read from ``where``; a ValueError says what was expected.
 
-    Args:
-        value: what was read.
-        form: a class or a union of classes; ``[form]``: a list of such; ``(form, ...)``: a tuple
-            of just these; ``{key: form}``: a dictionary of just these keys, or, where the only
-            key is a class, of any keys of that class; a set: one of its members.
-        where: the path of the value, for messages.
-
-    Raises:
-        ValueError: It is of another form; the message says where and what was expected.
+    A ``form`` is a class or a union of classes; ``[form]``: a list of such; ``(form, ...)``: a
+    tuple of just these; ``{key: form}``: a dictionary of just these keys, or, where the only key is
+    a class, of any keys of that class; a set: one of its members.
     """
     if isinstance(form, (type, types.UnionType)):
         _need(_is_of(value, form), value, where, getattr(form, "__name__", str(form)))

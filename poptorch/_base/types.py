@@ -48,11 +48,8 @@ def unnarrowed(*dtypes: torch.dtype) -> Iterator[None]:
 
 
 def ir_dtype(dtype: torch.dtype) -> str:
-    """The IR's name of the (narrowed) dtype.
-
-    Raises:
-        poptorch.Error: The device has no such type (complex, quantized, float8, ...).
-    """
+    """The IR's name of the (narrowed) dtype; an Error for one that the device lacks (complex,
+    float8)."""
     name = _NAMES.get(narrowed(dtype))
     if name is None:
         own = [str(d) for d in _NAMES if d not in _NARROW]
@@ -63,11 +60,8 @@ def ir_dtype(dtype: torch.dtype) -> str:
 
 
 def unrounded(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of what is between the ops of one rule: float32 for 16-bit floats.
-
-    So a result is rounded once, as the one operation that the rule stands for does, and what is
-    between has room for squares.
-    """
+    """The dtype between the ops of one rule: float32 for 16-bit floats. So a result is rounded
+    once, as by the one operation that the rule stands for."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -77,18 +71,11 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def host_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    """A contiguous CPU tensor with the device's dtype and the values of ``tensor``.
+    """A contiguous CPU tensor with the device's dtype and the values of ``tensor``; a copy only
+    where it is needed.
 
-    No copy is made where none is needed. The limits of int64 and float64, which programs use as
-    "infinite", become those of int32 and float32.
-
-    Args:
-        tensor: any dense CPU tensor.
-        what: how an error message names the tensor.
-
-    Raises:
-        poptorch.Error: Another value does not fit into the device's dtype; or the tensor is not
-            a dense one, or has no memory.
+    The limits of int64 and float64, which programs use as "infinite", become those of int32 and
+    float32. Another value that does not fit is an Error, which names the tensor by ``what``.
     """
     tensor = tensor.detach()
     check_dense(tensor, what)
@@ -103,12 +90,7 @@ def host_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
 
 def check_dense(tensor: torch.Tensor, what: str) -> None:
-    """Checks that a tensor has values, one after the other, in the host's memory.
-
-    Raises:
-        poptorch.Error: It is sparse, nested, quantized, on another device, without data, or of a
-            class that computes otherwise.
-    """
+    """Refuses a tensor without values one after the other in the host's memory."""
     if tensor.is_meta:
         raise Error(f"[{what}] expected a tensor on the CPU but got one on meta, which has no "
                     f"values. Pass one that has them, for instance torch.zeros of its sizes.")

@@ -26,12 +26,9 @@ _managed: "weakref.WeakKeyDictionary[torch.nn.Module, set[str]]" = weakref.WeakK
 
 @dataclass
 class State:
-    """One parameter or buffer: where it sits, and the fake tensor that stands for it.
-
-    Attributes:
-        trained: whether it gets a gradient; not so for a buffer that ``forward`` changes to a
-            value that requires one.
-    """
+    """One parameter or buffer: where it sits, and the fake tensor that stands for it. ``trained``:
+    it gets a gradient, as a buffer does not that ``forward`` changes to a value that requires
+    one."""
 
     kind: str
     name: str
@@ -47,16 +44,11 @@ class State:
 class ModuleState:
     """The parameters and buffers of a module while ``forward`` runs on fake ones.
 
-    Args:
-        module: the outermost module.
-        fake_mode: of the fake tensors.
-        places: finds the user's line.
-        training: whether parameters that require grad do so here too.
-        grouped: paths of parameters whose fake ones lack the first dimension.
-        mode_of: whether a module of the user's is captured in training mode; None: as it is.
+    ``grouped`` has the paths of parameters whose fake ones lack the first dimension; ``mode_of`` is
+    as in :func:`capture`.
 
     Attributes:
-        module: what runs in place of the outermost module, see :mod:`clones`.
+        module: what runs in place of the outermost module, see :mod:`module_clones`.
         states: in the order of the modules; tied ones once.
         names: dotted path of each module, by its identity; of the user's and of what runs.
     """
@@ -177,12 +169,7 @@ class ModuleState:
 
     def let_last(self, recorder, nodes: list) -> None:
         """Lets attributes that ``forward`` gives a tensor keep it, where it has the same value in
-        each call.
-
-        Args:
-            recorder: of the operations.
-            nodes: the placeholder of each state.
-        """
+        each call; ``nodes`` has the placeholder of each state."""
         fixed = {node: state.tensor for state, node in zip(self.states, nodes)
                  if not state.trained and state.name not in self._grouped}
 
@@ -236,15 +223,9 @@ class ModuleState:
         found = self._attributes.name_of(tensor)
         return found and found[0]
 
-    def read_of_arguments(self) -> list[HeldAttribute]:
-        """The same for objects that arguments hold, and for containers among them."""
-        return self._read_by(None)
-
-    def read_outside(self) -> list[HeldAttribute]:
-        """The same for objects that names outside of ``forward`` lead to."""
-        return self._read_by(OUTER)
-
-    def _read_by(self, module) -> list[HeldAttribute]:
+    def read_by(self, module) -> list[HeldAttribute]:
+        """The same for objects that arguments hold and containers among them (None), or for objects
+        that names outside of ``forward`` lead to (``OUTER``)."""
         return [HeldAttribute(place.holder, place.name, place.path, self.reads.line(place))
                 for place in self._attributes.read() if place.module is module]
 
@@ -274,7 +255,8 @@ class ModuleState:
                     if tensor is not None and (id(table), key) not in known]
             made += [key for key, child in part._modules.items()
                      if child is not None and id(child) not in self.names and any(
-                         id(tensor) not in fakes for tensor in _tensors_of(child))]
+                         id(tensor) not in fakes
+                         for tensor in (*child.parameters(), *child.buffers()))]
             for key in made:
                 self._attributes.warn_of_new(part, self.names[id(part)], key)
         for state in self.states:
@@ -299,11 +281,6 @@ def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> N
 def _set_modes(modes: list[tuple[torch.nn.Module, bool]]) -> None:
     for part, mode in modes:
         part.training = mode
-
-
-def _tensors_of(module: torch.nn.Module):
-    yield from module.parameters()
-    yield from module.buffers()
 
 
 def _all_paths(module: torch.nn.Module, path: str = "", outer: tuple = ()):

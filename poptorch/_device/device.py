@@ -33,18 +33,8 @@ class Busy(Error):
 class Device:
     """The device of one executor. There is one kind so far, the IPU Model.
 
-    There are as many devices as executors use. One that is chosen by its number
-    (``useIpuId``) is the same for all of the process, and one executor holds it at a time.
-
-    Args:
-        options: resolved options of the executor.
-
-    Attributes:
-        is_held: whether the executor holds its device; :meth:`take` and :meth:`release` set it.
-
-    Raises:
-        ValueError: An environment variable about devices holds what it does not take.
-        poptorch.Error: An offline target was asked for together with the IPU Model.
+    There are as many devices as executors use. One that is chosen by its number (``useIpuId``) is
+    the same for all of the process, and one executor holds it at a time.
     """
 
     def __init__(self, options: Options):
@@ -58,20 +48,17 @@ class Device:
                         f"{' and '.join(environment.MODELS)} selects. Use only one of the two.")
 
     def when_free(self, take: Callable):
-        """What ``take`` returns, which takes the device. If ``POPTORCH_WAIT_FOR_IPU`` says so, it
-        is called when no other executor holds the device.
+        """What ``take`` returns, which takes the device and may raise Busy.
 
-        No lock may be held: whoever holds the device needs them to let go of it.
-
-        Raises:
-            Busy: Another executor holds it, and nothing says that this one waits.
+        If ``POPTORCH_WAIT_FOR_IPU`` says so, it is called again when no other executor holds the
+        device. No lock may be held: whoever holds the device needs them to let go of it.
         """
         has_said = False
         while True:
             try:
                 return take()
             except Busy as busy:
-                if not environment.waits():
+                if not environment.switch(environment.WAIT):
                     raise
                 if not has_said:
                     logger.info("Waiting: %s", busy)
@@ -83,11 +70,7 @@ class Device:
     def compiling(self, is_kept: bool = False) -> Iterator[None]:
         """Takes the device for a compilation, if the options say that it is taken from the start.
 
-        Args:
-            is_kept: whether the device stays held when the compilation fails; else it is released.
-
-        Raises:
-            Busy: Another executor holds it.
+        Releases it when the compilation fails, unless ``is_kept``.
         """
         if self._options.connection_type is ConnectionType.Always:
             self.take()
@@ -112,20 +95,12 @@ class Device:
         return not self._refusal
 
     def check_can_run(self) -> None:
-        """Raises when the program is not to run.
-
-        Raises:
-            AssertionError: The model was compiled for later, or for elsewhere.
-        """
+        """Raises an AssertionError if the model was compiled for later, or for elsewhere."""
         if self._refusal:
             raise AssertionError(self._refusal)
 
     def take(self) -> None:
-        """Takes the device, unless that is done or the program is not to run.
-
-        Raises:
-            Busy: Another executor holds it.
-        """
+        """Takes the device, or raises Busy. Nothing if it is held or the program is not to run."""
         if self.is_held or self._refusal:
             return
         self._claim()

@@ -6,7 +6,7 @@ from poptorch.options._group import say_later
 
 # The first of them that is set says whether programs run on the IPU Model.
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
-_WAIT = "POPTORCH_WAIT_FOR_IPU"
+WAIT = "POPTORCH_WAIT_FOR_IPU"
 _CACHE = "POPTORCH_CACHE_DIR"
 
 # Variables without effect so far, and the work that gives them theirs, as in options._group.LATER.
@@ -14,14 +14,9 @@ WITHOUT_EFFECT = {_CACHE: "cache"}
 
 
 def check() -> None:
-    """Checks the variables; says once of each that has no effect yet that it is so.
-
-    Raises:
-        ValueError: One holds what it does not take; the message names it.
-    """
-    for variable in MODELS:
+    """Checks the variables; says once of the one that has no effect yet that it is so."""
+    for variable in (*MODELS, WAIT):
         switch(variable)
-    switch(_WAIT)
     folder = os.environ.get(_CACHE)
     if folder:
         if os.path.exists(folder) and not os.path.isdir(folder):
@@ -30,17 +25,8 @@ def check() -> None:
         say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
 
 
-def waits() -> bool:
-    """Whether an executor waits for a device that another one holds."""
-    return bool(switch(_WAIT))
-
-
 def switch(variable: str) -> bool | None:
-    """What a variable that is 0 or 1 says; None if it is not set, or empty.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """What a variable that is 0 or 1 says; None if it is not set, or empty."""
     text = os.environ.get(variable)
     if not text:
         return None

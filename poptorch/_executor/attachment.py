@@ -40,11 +40,6 @@ class Attachment:
         """
         return self.device.is_held
 
-    @property
-    def is_attached(self) -> bool:
-        """As :meth:`isAttachedToDevice`."""
-        return self.device.is_held
-
     def attachToDevice(self) -> None:
         """Takes the device again after :meth:`detachFromDevice`. A call does so by itself.
 

@@ -91,14 +91,8 @@ class Compilation:
                 kwargs: dict) -> None:
         """Makes another program the current one, unless another thread has done so.
 
-        Args:
-            outdated: the current program.
-            change: the guard of it that does not hold; None: the optimizer needs another program.
-            args, kwargs: of the call.
-
-        Raises:
-            poptorch.Error: The options do not let a change like this compile the model again, or
-                there are as many programs as they say.
+        An Error if the options forbid it. ``change`` is the guard of ``outdated`` that does not
+        hold; None: the optimizer needs another program.
         """
         if change is not None:
             self._check_allowed(change)
@@ -137,8 +131,7 @@ class Compilation:
     def _is_below_limit(self, change: Change) -> bool:
         """Whether another program may be added.
 
-        Raises:
-            poptorch.Error: No, and what changed is certainly part of a program.
+        An Error if not, and what changed is certainly part of a program.
         """
         programs, limit = self.programs.all, self.wrapped.options.recompilation_limit
         if len(programs) < limit:
@@ -184,8 +177,7 @@ class Compilation:
 def change_of(found: Error | Outdated) -> Change:
     """What changed, of an argument that does not fit or a guard that does not hold.
 
-    Raises:
-        poptorch.Error: No program takes such an argument.
+    Raises the Error again if no program takes such an argument.
     """
     if isinstance(found, Outdated):
         return found.change

@@ -13,10 +13,6 @@ def forward_to(part: str, method: Callable[Concatenate[Any, _P], _R]) \
     """A method that does what that of a part does, with its signature and docstring.
 
     Where the part returns itself, the object that has it is returned.
-
-    Args:
-        part: the attribute that has the part.
-        method: of the part's class.
     """
     @functools.wraps(method)
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import torch
 
-from poptorch._runtime import latency
+from poptorch._runtime.latency import RunTimes
 from poptorch._runtime.programs import ProgramInfo, Programs
 from poptorch._runtime.wrapped import Wrapped
-from poptorch.enums import CommGroupType
 from poptorch.options import Options
 
 # A line of IR text that is an op: `  %1, %2 = topk %x {...}` or `  stream_out %1 {...}`.
@@ -156,11 +155,7 @@ class Inspection:
     def popart_ir(self) -> str:
         """The compiled program as JSON: ``{"maingraph": [{"type": ..., "name": ...}, ...]}``.
 
-        An entry for each op, graph by graph: its name, the module that it comes from, and its line
-        of ``ir("plan")``.
-
-        Raises:
-            poptorch.Error: The model is not compiled.
+        For each op its name, the module that it comes from, and its line of ``ir("plan")``.
         """
         ops = []
         executable = self.programs.require("_debugGetPopartIR").executable
@@ -218,7 +213,7 @@ class Inspection:
             >>> 0 < least <= mean <= greatest
             True
         """
-        return self._times("getLatency").latency(latency.round_trip)
+        return self._times("getLatency").latency("asked", "returned")
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
         """The time from the request for the first argument to the last one there; as in
@@ -235,7 +230,7 @@ class Inspection:
             >>> len(model.getHostIpuLatency())
             3
         """
-        return self._times("getHostIpuLatency").latency(latency.host_to_ipu)
+        return self._times("getHostIpuLatency").latency("asked", "given")
 
     def getComputeLatency(self) -> tuple[float, float, float]:
         """The time from the last argument there to the last result available; as in
@@ -252,7 +247,7 @@ class Inspection:
             >>> len(model.getComputeLatency())
             3
         """
-        return self._times("getComputeLatency").latency(latency.compute)
+        return self._times("getComputeLatency").latency("given", "last")
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
         """The time from the first result available to the last one at the host; as in
@@ -269,13 +264,11 @@ class Inspection:
             >>> len(model.getIpuHostLatency())
             3
         """
-        return self._times("getIpuHostLatency").latency(latency.ipu_to_host)
+        return self._times("getIpuHostLatency").latency("first", "returned")
 
-    def _times(self, where: str) -> latency.RunTimes:
-        program, options = self.programs.require(where), self.wrapped.options
-        return latency.RunTimes(program.executable, program.interface, options.output_mode,
-                                options.output_return_period,
-                                options.input_group_type is CommGroupType.Orthogonal)
+    def _times(self, where: str) -> RunTimes:
+        program = self.programs.require(where)
+        return RunTimes(program.executable, program.interface, self.wrapped.options)
 
     @property
     def compilationTime(self) -> float:

@@ -122,8 +122,8 @@ class Saving:
         self.weights.pull_to_host()
         if wrapped.optimizer is not None:
             wrapped.optimizer.before_save()
-        exported = files.exported(wrapped, self.groupings.declared()) if export_model else None
-        return files.write(wrapped, compiled, filename, exported=exported,
+        return files.write(wrapped, compiled, filename,
+                           groupings=self.groupings.declared() if export_model else None,
                            has_random=save_rng_state and self.device.can_run)
 
     def loadExecutable(self, filename: str) -> None:
@@ -162,11 +162,8 @@ class Saving:
     def load(self, file: files.File, *, with_optimizer: bool, member: str = "") -> None:
         """Takes the program from a file, and the optimizer's state if ``with_optimizer``.
 
-        Args:
-            file: the file.
-            with_optimizer: False: the optimizer has a state of its own.
-            member: of the file, that has the module, and may be at fault for whatever is raised;
-                "": the module is the user's.
+        ``member`` of the file has the module, and may be at fault for whatever is raised; "": the
+        module is the user's.
         """
         def load() -> None:
             with file.guard(member) if member else contextlib.nullcontext():
@@ -223,7 +220,7 @@ class Saving:
             compiled.call.check_structure()
 
         def restore() -> None:
-            file.write_state(executable, with_optimizer=with_optimizer)
+            file.write_state(compiled, with_optimizer=with_optimizer)
             file.restore_rng_state(compiled.random)
             if wrapped.optimizer is not None and with_optimizer:
                 wrapped.optimizer.loaded_with_program()

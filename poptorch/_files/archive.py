@@ -1,7 +1,7 @@
-"""The file as a zip of named members, with a manifest of their sizes and hashes.
+"""The file as a zip of named members, with a manifest of their hashes.
 
-The same contents give the same bytes. Reading takes no more memory than a multiple of the file's
-size, whatever the file says: see :func:`_check_sizes`.
+The same contents give the same bytes. Nothing is compressed, so reading takes no more memory than
+a multiple of the file's size, whatever the file says: see :func:`_check_sizes`.
 """
 
 import errno
@@ -10,19 +10,17 @@ import json
 import os
 import re
 import zipfile
-import zlib
 from pathlib import Path
 
 import torch
 
-from poptorch import _C
 from poptorch._files import place, problems
 from poptorch.errors import Error
 from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 SUFFIX = ".poptorch"
 # Every member that a file may have beside the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
@@ -30,39 +28,26 @@ MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "sch
            "interface.json", "module.json", "options.json", "rng.json", "model.json",
            "tensors.safetensors")
 
-# A text that deflates by more than this is stored as it is, so none has to unpack to more.
-_MOST_DEFLATED = 32
-_CHUNK_BYTES = 1 << 20
 _NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
 
 
 def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
-    """Writes a file.
+    """Writes a file, or raises an Error and leaves nothing behind; returns its path.
 
-    Args:
-        filename: its path; or an existing folder, in which it gets a name made of ``name`` and a
-            hash of the contents.
-        name: of the model.
-        members: contents by name.
-        facts: further entries of the manifest.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        poptorch.Error: It cannot be written; nothing is left behind.
+    In a folder that exists the file gets a name made of ``name``, that of the model, and a hash of
+    the contents. ``facts`` are further entries of the manifest.
     """
-    listed = {member: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-              for member, data in sorted(members.items())}
+    hashes = {member: hashlib.sha256(data).hexdigest() for member, data in sorted(members.items())}
     manifest = {"format": FORMAT, "format_version": FORMAT_VERSION,
                 "poptorch_version": __version__, "torch_version": str(torch.__version__),
-                **facts, "members": listed}
+                **facts, "members": hashes}
     text = json.dumps(manifest, indent=1).encode()
     path = path_of(filename, "save")
     try:
         if os.path.isdir(path):
-            path = path / _name_in_folder(name, text)
+            safe = re.sub(r"[^\w.<>-]", "_", name).encode()[:_NAME_BYTES].decode(errors="ignore")
+            path = path / f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
         place.replace(path, lambda file: _write(file, {MANIFEST: text, **members}))
     except (OSError, ValueError) as error:
         raise Error(f"[save] cannot write {path}: {error}. Check that the folder exists, may be "
@@ -72,20 +57,11 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
 
 
 def path_of(filename, where: str) -> Path:
-    """The path that a user means by ``filename``.
-
-    Raises:
-        poptorch.Error: It is no path.
-    """
+    """The path that a user means by ``filename``; an Error if it is not a path."""
     if not isinstance(filename, (str, bytes, os.PathLike)) or not os.fspath(filename):
         raise Error(f"[{where}] the file's name is {filename!r:.80}, expected a path: a string "
                     f"that is not empty, or a pathlib.Path. Give one.")
     return Path(os.fsdecode(filename))
-
-
-def _name_in_folder(name: str, text: bytes) -> str:
-    safe = re.sub(r"[^\w.<>-]", "_", name).encode()[:_NAME_BYTES].decode(errors="ignore")
-    return f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
 
 
 def _write(file, members: dict[str, bytes]) -> None:
@@ -93,25 +69,11 @@ def _write(file, members: dict[str, bytes]) -> None:
         for member, data in members.items():
             info = zipfile.ZipInfo(member, _TIME)
             info.external_attr = 0o644 << 16
-            archive.writestr(info, data, _compression(member, data))
-
-
-def _compression(member: str, data: bytes) -> int:
-    if member.endswith(".safetensors"):
-        return zipfile.ZIP_STORED
-    size = len(zlib.compress(data))
-    return zipfile.ZIP_DEFLATED if len(data) <= _MOST_DEFLATED * size else zipfile.ZIP_STORED
+            archive.writestr(info, data)
 
 
 def read(filename) -> tuple[dict, dict[str, bytes]]:
-    """Reads a file and checks that it is whole, unchanged and of this version.
-
-    Returns:
-        The manifest, and the members by name.
-
-    Raises:
-        poptorch.Error: It cannot be read, or is not such a file; the message says what to do.
-    """
+    """The manifest and the members of a file. An Error unless it is whole and of this version."""
     path = path_of(filename, "load")
     try:
         place.checked_status(path, "read")
@@ -120,7 +82,8 @@ def read(filename) -> tuple[dict, dict[str, bytes]]:
             size = file.seek(0, os.SEEK_END)
             return _opened(path, file, start, size)
     except (OSError, ValueError) as error:
-        raise problems.unread(path, error) from error
+        raise Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
+                    f"compileAndExport() wrote.") from error
 
 
 def _opened(path: Path, file, start: bytes, size: int) -> tuple[dict, dict[str, bytes]]:
@@ -145,26 +108,24 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dic
     if MANIFEST not in infos:
         raise problems.foreign(path, f"it is a zip without {MANIFEST}")
     _check_sizes(path, archive, size)
-    manifest = _manifest(path, _content(path, archive, infos.pop(MANIFEST)))
-    listed = manifest["members"]
-    if infos.keys() != listed.keys():
-        names = sorted(infos.keys() ^ listed.keys())
+    manifest = _manifest(path, archive.read(infos.pop(MANIFEST)))
+    hashes = manifest["members"]
+    if infos.keys() != hashes.keys():
+        names = sorted(infos.keys() ^ hashes.keys())
         raise problems.damaged(
             path, f"its manifest and its contents differ in {', '.join(names)}")
     members = {}
-    for name, expected in listed.items():
-        data = _content(path, archive, infos[name])
-        found = hashlib.sha256(data).hexdigest()
-        if len(data) != expected["bytes"] or found != expected["sha256"]:
-            raise problems.damaged(
-                path, f"{name} was changed: the manifest has {expected['bytes']} bytes with hash "
-                      f"{expected['sha256']}, found {len(data)} with {found}")
-        members[name] = data
+    for name, expected in hashes.items():
+        members[name] = archive.read(infos[name])
+        found = hashlib.sha256(members[name]).hexdigest()
+        if found != expected:
+            raise problems.damaged(path, f"{name} was changed: the manifest has the hash "
+                                         f"{expected!r:.80}, found {found}")
     return manifest, members
 
 
 def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Checks, before anything is unpacked, that no member takes more memory than it needs."""
+    """Checks, before anything is read, that all members together are no larger than the file."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
     unknown = set(names) - {MANIFEST, *MEMBERS}
@@ -178,31 +139,10 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
     if packed > size:
         raise problems.damaged(path, f"its members have {packed} bytes, the zip file {size}")
     for info in infos:
-        is_stored = info.compress_type == zipfile.ZIP_STORED
-        most = info.compress_size * (1 if is_stored else _MOST_DEFLATED)
-        if info.file_size > most or info.compress_type not in (0, zipfile.ZIP_DEFLATED) or (
-                not is_stored and info.filename.endswith(".safetensors")):
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise problems.damaged(
                 path, f"{info.filename} unpacks from {info.compress_size} to {info.file_size} "
-                      f"bytes, more than poptorch writes")
-    total = sum(info.file_size for info in infos)
-    if total > _C.memory_limit():
-        raise problems.damaged(path, f"unpacked the zip would have {total} bytes, this process "
-                                     f"may have {_C.memory_limit()} bytes of memory")
-
-
-def _content(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """The bytes of a member. In parts: zipfile unpacks as much as it is asked for before it looks
-    at the size."""
-    parts = []
-    with archive.open(info) as member:
-        while part := member.read(_CHUNK_BYTES):
-            parts.append(part)
-    data = b"".join(parts)
-    if len(data) != info.file_size:
-        raise problems.damaged(path, f"{info.filename} has {len(data)} bytes, the zip says "
-                                     f"{info.file_size}")
-    return data
+                      f"bytes, and poptorch compresses nothing")
 
 
 def _manifest(path: Path, data: bytes) -> dict:
@@ -217,9 +157,7 @@ def _manifest(path: Path, data: bytes) -> dict:
                 raise Error(f"[load] {path} has {name} {manifest[name]!r:.80}, this is {own!r}. "
                             f"Load it with the versions that wrote it, or export the model "
                             f"again.")
-        members = manifest["members"].values()
-        if not isinstance(manifest["training"], bool) or not all(
-                isinstance(m["bytes"], int) and isinstance(m["sha256"], str) for m in members):
+        if not isinstance(manifest["training"], bool) or not isinstance(manifest["members"], dict):
             raise ValueError("an entry is of another kind")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

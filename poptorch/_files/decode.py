@@ -16,11 +16,7 @@ from poptorch._files import names
 class Decoder:
     """Makes objects of what :class:`poptorch._files.encode.Encoder` wrote.
 
-    Args:
-        tensors: the data of tensors, by name. A tensor of one name is one object in all documents.
-
-    Raises:
-        poptorch.Error: A class is not imported, or may not come from a file.
+    ``tensors`` has the data of tensors. One of one name is one object in all documents.
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor]):
@@ -64,10 +60,17 @@ class Decoder:
         self._shared[number] = made
         if "state" in value:
             _set_state(made, self._value(value["state"]))
-        if "parametrized" in value:
-            _parametrize(made, value["parametrized"])
+        for kind in ("parametrized", "block"):
+            if kind in value and not isinstance(made, torch.nn.Module):
+                raise ValueError(f"a {type(made).__name__} with {kind!r}")
+        if "parametrized" in value:  # as register_parametrization does to a module's class
+            parametrize._inject_new_class(made)
+            for name in value["parametrized"]:
+                parametrize._inject_property(made, name)
         if "block" in value:
-            _annotate(made, *self._items(value["block"]))
+            user_id, ipu_id = self._items(value["block"])
+            blocks.check_ids("load", user_id, ipu_id)
+            block_class.annotate(made, user_id, ipu_id)
         for item in self._items(value.get("items", [])):
             made.append(item)
         for key, item in self._pairs(value.get("pairs", [])):
@@ -124,7 +127,6 @@ _READERS = {
     "tuple": lambda self, v: tuple(self._items(v["tuple"])),
     "frozenset": lambda self, v: frozenset(self._items(v["frozenset"])),
     "ellipsis": lambda self, v: Ellipsis,
-    "slice": lambda self, v: slice(*self._items(v["slice"])),
     "float": lambda self, v: float(v["float"]),
     "bytes": lambda self, v: base64.b64decode(v["bytes"]),
     "class": lambda self, v: names.class_of(v["class"]),
@@ -147,19 +149,3 @@ def _set_state(made, state) -> None:
     made.__dict__.update(plain or {})
     for name, value in (slots or {}).items():
         object.__setattr__(made, name, value)
-
-
-def _parametrize(made: torch.nn.Module, names: list[str]) -> None:
-    """Does what register_parametrization does to the class of a module that has all else."""
-    if not isinstance(made, torch.nn.Module):
-        raise ValueError(f"a {type(made).__name__} with computed parameters")
-    parametrize._inject_new_class(made)
-    for name in names:
-        parametrize._inject_property(made, name)
-
-
-def _annotate(made: torch.nn.Module, user_id: str | int | None, ipu_id: int | None) -> None:
-    if not isinstance(made, torch.nn.Module):
-        raise ValueError(f"a {type(made).__name__} in a block")
-    blocks.check_ids("load", user_id, ipu_id)
-    block_class.annotate(made, user_id, ipu_id)

@@ -18,13 +18,7 @@ _FORM = {"layers": [_LAYER], "tensors": [_TENSOR]}
 
 
 def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
-    """A module as data.
-
-    Args:
-        model: the module.
-        modes: of its layers.
-        asked: the layers of which ``forward`` read the mode.
-    """
+    """A module as data; ``asked`` are the layers of which ``forward`` read the mode."""
     asked = set(map(id, asked))
     return {"layers": [{"path": path, "class": plain_class(type(part)).__name__,
                         "hooks": [len(hook_keys(getattr(part, kind, {}))) for kind in HOOKS],
@@ -35,39 +29,24 @@ def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
 
 
 def modes_in(data: dict) -> dict[str, bool]:
-    """Whether layers were compiled in training mode, by path.
-
-    Raises:
-        ValueError: The data are of another form.
-    """
+    """Whether layers were compiled in training mode, by path."""
     schema.check(data, _FORM, "module")
     return {layer["path"]: layer["training"] for layer in data["layers"]}
 
 
 def check(data: dict, model: torch.nn.Module, modes: TrainingModes, training: bool) -> list:
-    """Checks that a module is like the one of a file.
+    """Raises an Error unless a module is like the one that :func:`of_module` described.
 
-    Args:
-        data: what :func:`of_module` gave.
-        model: the other module.
-        modes: of its layers.
-        training: whether the program trains.
-
-    Returns:
-        The layers of which ``forward`` read the mode.
-
-    Raises:
-        ValueError: The data are of another form.
-        poptorch.Error: It is another one.
+    Returns the layers of which ``forward`` read the mode.
     """
     schema.check(data, _FORM, "module")
     own = of_module(model, modes)
     for kind, what in (("layers", "layer"), ("tensors", "parameter or buffer")):
         _check_paths(what, *([row["path"] for row in side[kind]] for side in (data, own)))
-    for was, now in zip(data["layers"], own["layers"]):
-        _check_layer(was, now, training)
-    for was, now in zip(data["tensors"], own["tensors"]):
-        _check_tensor(was, now, training)
+    for rows in zip(data["layers"], own["layers"]):
+        _check_layer(rows, training)
+    for rows in zip(data["tensors"], own["tensors"]):
+        _check_tensor(rows, training)
     asked = {layer["path"] for layer in data["layers"] if layer["reads_mode"]}
     return [part for path, part in model.named_modules() if path in asked]
 
@@ -93,34 +72,29 @@ def _check_paths(what: str, before: list[str], now: list[str]) -> None:
                     f"and settings.")
 
 
-def _check_layer(was: dict, now: dict, training: bool) -> None:
-    path = was["path"] or "the module"
-    if was["class"] != now["class"]:
-        raise _other(path, f"was a {was['class']}", f"is a {now['class']}")
-    if was["has_own_forward"] != now["has_own_forward"]:
-        words = {True: "a forward of its own", False: "the forward of its class"}
-        raise _other(path, f"had {words[was['has_own_forward']]}",
-                     f"has {words[now['has_own_forward']]}")
-    for kind, before, after in zip(HOOKS if training else HOOKS[:2], was["hooks"], now["hooks"]):
-        if before != after:
-            name = kind.strip("_").replace("_", " ")
-            raise _other(path, f"had {before} {name}", f"has {after}")
-    if was["reads_mode"] and was["training"] != now["training"]:
-        words = {True: "in training mode", False: "in evaluation mode"}
-        raise _other(path, f"was {words[was['training']]}", f"is {words[now['training']]}")
+def _check_layer(rows: tuple[dict, dict], training: bool) -> None:
+    path = rows[0]["path"] or "the module"
+    _check_same(path, "is", *(f"a {row['class']}" for row in rows))
+    forward = {True: "a forward of its own", False: "the forward of its class"}
+    _check_same(path, "has", *(forward[row["has_own_forward"]] for row in rows))
+    for kind, *counts in zip(HOOKS if training else HOOKS[:2], *(row["hooks"] for row in rows)):
+        name = kind.strip("_").replace("_", " ")
+        _check_same(path, "has", *(f"{count} {name}" for count in counts))
+    if rows[0]["reads_mode"]:
+        mode = {True: "in training mode", False: "in evaluation mode"}
+        _check_same(path, "is", *(mode[row["training"]] for row in rows))
 
 
-def _check_tensor(was: dict, now: dict, training: bool) -> None:
-    path = was["path"]
-    if was["first"] != now["first"]:
-        words = {path: "a tensor of its own"}
-        raise _other(path, f"was {words.get(was['first'], was['first'])}",
-                     f"is {words.get(now['first'], now['first'])}")
-    if training and was["requires_grad"] != now["requires_grad"]:
-        raise _other(path, f"had requires_grad={was['requires_grad']}",
-                     f"has requires_grad={now['requires_grad']}")
+def _check_tensor(rows: tuple[dict, dict], training: bool) -> None:
+    path = rows[0]["path"]
+    own = {path: "a tensor of its own"}
+    _check_same(path, "is", *(own.get(row["first"], row["first"]) for row in rows))
+    if training:
+        _check_same(path, "has", *(f"requires_grad={row['requires_grad']}" for row in rows))
 
 
-def _other(path: str, was: str, now: str) -> Error:
-    return Error(f"[loadExecutable] {path} {was} when the program was compiled, it {now} here. "
-                 f"Wrap a module of the same class and settings.")
+def _check_same(path: str, verb: str, before: str, now: str) -> None:
+    if before != now:
+        past = {"is": "was", "has": "had"}[verb]
+        raise Error(f"[loadExecutable] {path} {past} {before} when the program was compiled, it "
+                    f"{verb} {now} here. Wrap a module of the same class and settings.")

@@ -3,14 +3,7 @@
 A pickle is a program: reading it runs what it says. This form is data. It names classes and
 functions, which are looked up among those that the reading program has imported already; an object
 is made by its class's ``__new__`` and given its attributes, and nothing else is called.
-
-    net = Net()         =>  {"object": "net:Net", "state": {"dict": [["training", true], ...]}}
-    torch.float32       =>  {"torch": "float32"}
-    a tensor            =>  {"tensor": "fc.weight", ...}; its data stand elsewhere, by this name
-    an array of NumPy   =>  {"array": the same for its data as a tensor, "scalar": false}
-
-Lists, dictionaries, sets and objects are numbered in the order in which they begin; one that is
-met again is ``{"ref": number}``, so shared parts stay shared.
+docs/internals/file_format.md has a table of the forms.
 """
 
 import base64
@@ -40,11 +33,8 @@ _PLAIN = (type(None), bool, int, str)
 class Encoder:
     """Turns objects into JSON values; see :class:`poptorch._files.decode.Decoder` for the way back.
 
-    Args:
-        named: names that tensors have already, by tensor name.
-
-    Attributes:
-        tensors: every tensor that was met and is not among ``named``, by the name given to it.
+    ``named`` are tensors that have names already; ``tensors`` has the others that were met, by the
+    names given to them.
     """
 
     def __init__(self, named: dict[str, torch.Tensor] | None = None):
@@ -53,18 +43,12 @@ class Encoder:
         self._kept = [named]
         self._begun: set[str] = set()  # names of tensors of which attributes are being written
         # The tensors that were met, by identity, and by memory with what an error calls them.
-        self._met: set[int] = set()
         self._in_memory: dict[int | None, list[tuple[str, torch.Tensor]]] = {}
 
     def document(self, value, what: str):
-        """One JSON value, with numbers of its own.
+        """One JSON value, with numbers of its own; ``what`` is its name in messages.
 
-        Args:
-            value: any object made of data, modules, tensors, classes and top-level functions.
-            what: what an error message calls it.
-
-        Raises:
-            poptorch.Error: Some part of it is not such an object.
+        An Error unless all parts are data, modules, tensors, classes and top-level functions.
         """
         self._numbers: dict[int, int] = {}
         return self._value(value, what)
@@ -85,14 +69,14 @@ class Encoder:
             return {"function": self._reference(value, path)}
         if isinstance(value, names.VALUES):
             return {"torch": str(value).removeprefix("torch.")}
-        if kind is tuple or kind is frozenset:
-            return {kind.__name__: self._items(value, path)}
+        if kind is tuple:
+            return {"tuple": self._items(value, path)}
+        if kind is frozenset:
+            return {"frozenset": self._items(sorted(value, key=repr), path)}
         if kind is bytes:
             return {"bytes": base64.b64encode(value).decode()}
         if value is Ellipsis:
             return {"ellipsis": True}
-        if kind is slice:
-            return {"slice": self._items((value.start, value.stop, value.step), path)}
         return self._shared(value, path)
 
     def _items(self, values, path: str) -> list:
@@ -162,9 +146,12 @@ class Encoder:
         return out
 
     def _parametrized(self, value: torch.nn.Module, path: str) -> dict:
-        """A module with computed parameters (a weight norm, say): torch gave it a class of its own,
-        which a pickle refuses and which the reader makes anew. Its hook for state dictionaries
-        older than that class stays behind: a function inside of torch's weight_norm."""
+        """A module with computed parameters (a weight norm, say).
+
+        Torch gave it a class of its own, which a pickle refuses and which the reader makes anew.
+        Its hook for state dictionaries older than that class stays behind: a function inside of
+        torch's weight_norm.
+        """
         kind = module_subclass.plain_class(type(value))
         state = {**vars(value)}
         state["_load_state_dict_pre_hooks"] = collections.OrderedDict(
@@ -202,10 +189,9 @@ class Encoder:
 
     def _check_memory(self, tensor: torch.Tensor, path: str) -> None:
         """Checks that no other tensor lies in the memory of one."""
-        if id(tensor) in self._met:
-            return
-        self._met.add(id(tensor))
         others = self._in_memory.setdefault(memory_of(tensor), [])
+        if any(other is tensor for _, other in others):
+            return
         for other_path, other in others:
             if overlap(other, tensor):
                 raise Error(f"[save] {path} lies in the memory of {other_path}, and a file has a "

@@ -10,6 +10,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base import schema
+from poptorch._base.layout import bits_of
 from poptorch._base.types import torch_dtype
 from poptorch._device.device import Busy
 from poptorch._files import archive, description, problems, tensors
@@ -17,6 +18,7 @@ from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._runtime.compiled import CompiledModel
+from poptorch._runtime.device_memory import read_replicas, write_if_first, write_replicas
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.run_time_options import check_read
 from poptorch._runtime.wrapped import Wrapped
@@ -32,26 +34,12 @@ _SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkey
     ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
 
 
-def exported(wrapped: Wrapped, groupings: dict) -> dict:
-    """What is needed to wrap the module again, with the declared groupings."""
-    return {"model": wrapped.model, "user_model": wrapped.user_model,
-            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
-            "groupings": {path: tuple(given) for path, given in groupings.items()}}
-
-
-def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict | None,
+def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dict | None,
           has_random: bool) -> str:
     """Writes a compiled model, with the weights of the host, to a file; returns the file's path.
 
-    Args:
-        wrapped: what it was made of.
-        compiled: the compiled model.
-        filename: a path, or a folder that exists.
-        exported: see :func:`exported`; None: the file has no module.
-        has_random: whether the state of the random generator goes into the file.
-
-    Raises:
-        poptorch.Error: Something is not of a kind that can be written, or the file cannot be.
+    With the declared ``groupings``, the file has what is needed to wrap the module again; with
+    ``has_random``, it has the state of the random generator.
     """
     model = wrapped.model
     if compiled.program.host_sites:
@@ -64,8 +52,10 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict
     encoder = Encoder(weights)
     values = {"interface": compiled.interface.to_data(model), "options": wrapped.options,
               "module": description.of_module(model, wrapped.modes, compiled.interface.modes)}
-    if exported is not None:
-        values["model"] = exported
+    if groupings is not None:
+        values["model"] = {"model": wrapped.model, "user_model": wrapped.user_model,
+                           "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
+                           "groupings": {path: tuple(given) for path, given in groupings.items()}}
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
@@ -84,8 +74,7 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, exported: dict
 
 
 def _device_state(compiled) -> dict[str, torch.Tensor]:
-    """What the host has no copy of, by path; ``replicaN:path`` for replicas that differ. Of a
-    buffer of the module ``replica0:path``, too: what the module had."""
+    """What the host has no copy of, by path; stacked where replicas differ."""
     executable, program = compiled.executable, compiled.program
     out = {}
     for state in executable.states():
@@ -93,40 +82,16 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
         if state.path == "rng" or (on_host and state.path not in program.updated) \
                 or state.path in program.weight_groups:
             continue
-        if on_host and executable.is_same_in_replicas(state.path):
-            continue
-        first = _read(executable, state, 0)
-        out[f"replica0:{state.path}" if on_host else state.path] = first
-        for replica in range(1, executable.replicas):
-            value = _read(executable, state, replica)
-            if not torch.equal(_bits(value), _bits(first)):
-                out[f"replica{replica}:{state.path}"] = value
+        is_same = executable.is_same_in_replicas(state.path)
+        if not (on_host and is_same):
+            values = read_replicas(executable, state).view(torch_dtype(state.dtype))
+            values = values.view(executable.replicas, *state.sizes)
+            out[state.path] = values[0] if is_same else values
     return out
 
 
-def _read(executable, state, replica: int) -> torch.Tensor:
-    value = torch.empty(state.sizes, dtype=torch_dtype(state.dtype))
-    executable.read_state(state.path, value.data_ptr(), value.nbytes, replica)
-    return value
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.flatten().view(torch.uint8)
-
-
 class File:
-    """An opened file: checked, and not yet believed.
-
-    Args:
-        filename: its path.
-
-    Attributes:
-        path: as given.
-        manifest: what its manifest says.
-
-    Raises:
-        poptorch.Error: It cannot be read, is damaged, or is no file of this version.
-    """
+    """An opened file: checked, and not yet believed."""
 
     def __init__(self, filename):
         self.path = filename
@@ -137,12 +102,10 @@ class File:
 
     @contextlib.contextmanager
     def guard(self, member: str, *, is_its_fault: bool = False):
-        """Turns whatever strange contents lead to into an error that names file and member.
+        """Turns whatever strange contents lead to into an error that names file and ``member``.
 
-        Args:
-            member: what is being read, or relied on.
-            is_its_fault: whether an Error, too, can only come from the member's contents. Others
-                are the user's, or this machine is too small; they only get the name of the file.
+        With ``is_its_fault`` an Error, too, can only come from the member's contents. Others are
+        the user's, or this machine is too small; they only get the name of the file.
         """
         try:
             yield
@@ -180,11 +143,7 @@ class File:
             return self._decoder.document(json.loads(self._needed(member)))
 
     def wrapped(self) -> tuple[dict, dict]:
-        """Arguments of an executor's constructor, and the groupings that are declared.
-
-        Raises:
-            ValueError: There is no module.
-        """
+        """Arguments of an executor's constructor, and the groupings that are declared."""
         parts = self.document("model")
         groupings = parts.pop("groupings", {})
         if not all(isinstance(parts[name], torch.nn.Module) for name in ("model", "user_model")):
@@ -204,13 +163,7 @@ class File:
             return description.modes_in(self.document("module"))
 
     def interface(self, model: torch.nn.Module, spec: StepSpec, modes: TrainingModes) -> Interface:
-        """The host's side of the program, bound to a module, for a wrapper.
-
-        Args:
-            model: the module.
-            spec: that the wrapper needs.
-            modes: of the layers of ``model``.
-        """
+        """The host's side of the program, bound to a module, for a wrapper."""
         with self.guard("module.json"):
             asked = description.check(self.document("module"), model, modes, spec.training)
         with self.guard("interface.json"):
@@ -219,11 +172,7 @@ class File:
             return interface
 
     def executable(self, options: dict):
-        """The program itself, with kernels of this machine; its states hold zeros.
-
-        Args:
-            options: for ``_C.assemble_text``.
-        """
+        """The program itself, with kernels of this machine; its states hold zeros."""
         name = "constants.safetensors"
         with self.guard(name, is_its_fault=True):
             constants = self._members.get(name)
@@ -251,29 +200,18 @@ class File:
             with self.guard("rng.json", is_its_fault=True):
                 random.write(json.loads(self._members["rng.json"]))
 
-    def write_state(self, executable, *, with_optimizer: bool) -> None:
-        """Puts into the program what only the device had.
-
-        Args:
-            executable: the program.
-            with_optimizer: whether that includes the state of the optimizer.
-        """
+    def write_state(self, compiled: CompiledModel, *, with_optimizer: bool) -> None:
+        """Puts into the program what only the device had."""
+        executable = compiled.executable
         states = {state.path: state for state in executable.states()}
         with self.guard("state.safetensors", is_its_fault=True):
-            # What is for all replicas comes first, in whatever order the file has it.
-            for name, value in sorted(self._state.items(), key=lambda item: item[0] not in states):
-                first, _, rest = name.partition(":")
-                path, replica = name, None
-                if first.startswith("replica") and name not in states:
-                    path, replica = rest, int(first.removeprefix("replica"))
-                is_wanted = with_optimizer or path not in states \
-                    or states[path].role != "optimizer"
-                if is_wanted and self._has_module_value(executable, states, path):
-                    executable.write_state(path, value.data_ptr(), value.nbytes, replica)
-
-    def _has_module_value(self, executable, states: dict, path: str) -> bool:
-        """Whether the module has the value of a state that the file was written with; another
-        one is for all replicas. True for a state that no module has."""
-        first = self._state.get(f"replica0:{path}")
-        return first is None or path not in states or torch.equal(
-            _bits(_read(executable, states[path], 0)), _bits(first))
+            for path, value in self._state.items():
+                state = states[path]
+                if state.role == "optimizer" and not with_optimizer:
+                    continue
+                if value.dim() == len(state.sizes):  # the same in all replicas
+                    executable.write_state(path, value.data_ptr(), value.nbytes)
+                    continue
+                values = bits_of(value).view(executable.replicas, state.bytes)
+                write = write_if_first if path in compiled.program.states else write_replicas
+                write(executable, state, values)

@@ -10,19 +10,16 @@ import torch
 from poptorch.errors import Error
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_MADE = (complex, collections.OrderedDict, collections.defaultdict, collections.deque,
+         collections.Counter, types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath)
 # Classes of the standard library that are data and nothing else.
 _DATA = {cls: f"{cls.__module__}:{cls.__qualname__}" for cls in (
-    bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, object, type(None),
-    collections.OrderedDict, collections.defaultdict, collections.deque, collections.Counter,
-    types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath)}
+    bool, int, float, str, bytes, list, tuple, dict, set, frozenset, object, type(None), *_MADE)}
 # Those of them of which an object is made by __new__ when a file is read; others have no
 # attributes, and some (bytes of a given length) take as much memory as a number says.
 _OBJECTS = (object, complex)
 # What objects are made by that have no plain state: these are called when a file is read.
-MAKERS = {f"{f.__module__}:{f.__qualname__}": f for f in (
-    complex, collections.OrderedDict, collections.defaultdict, collections.deque,
-    collections.Counter, types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath,
-    range, torch.Size)}
+MAKERS = {f"{f.__module__}:{f.__qualname__}": f for f in (*_MADE, range, slice, torch.Size)}
 MAKERS["torch:device"] = torch.device
 # Values of torch that are written by their name.
 VALUES = (torch.dtype, torch.memory_format, torch.layout)
@@ -31,10 +28,7 @@ TORCH_FUNCTIONS = ("torch", "torch.nn.functional", "torch._C._nn", "torch.specia
 
 
 def found(module: str, name: str):
-    """What stands under that name in an imported module; None if nothing does.
-
-    Only tables are read: a module's ``__getattr__`` may import.
-    """
+    """What an imported module has under a name, by tables alone: ``__getattr__`` may import."""
     value = sys.modules.get(module)
     for part in name.split("."):
         value = None if value is None else vars(value).get(part)

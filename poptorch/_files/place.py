@@ -1,4 +1,4 @@
-"""Where a file stands: a whole new one takes the place of a regular file, or nothing happens.
+"""A whole new file takes the place of a regular one, or nothing happens.
 
 It is written beside its place and renamed. While that lasts, its writer holds a lock on it, which
 the system takes from a process that dies: what has no lock was left behind, and the next one to
@@ -23,12 +23,7 @@ _SUFFIX = ".part"
 def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
     """Puts a new file at ``path``, with the permissions that opening it for writing would leave.
 
-    Args:
-        path: a link leads to the file that is replaced; the link stays.
-        write: writes the contents.
-
-    Raises:
-        OSError: The system does not allow it, or something other than a regular file is there.
+    A link leads to the file that is replaced; the link stays.
     """
     path = Path(os.path.realpath(path))
     old = _status(path)
@@ -49,15 +44,7 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 
 def checked_status(path: Path, what: str) -> os.stat_result:
-    """Of a regular file, or of what a link to one leads to.
-
-    Args:
-        path: where it is.
-        what: is to be done with it, for the message.
-
-    Raises:
-        OSError: Nothing is there, or something else: to open a pipe may take for ever.
-    """
+    """Of a regular file; an OSError for anything else: to open a pipe may take for ever."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -112,10 +99,7 @@ def _remove_left_behind(path: Path) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(path.parent):
             if name.startswith(prefix) and name.endswith(_SUFFIX):
-                _remove_unlocked(path.parent / name)
-
-
-def _remove_unlocked(beside: Path) -> None:
-    with contextlib.suppress(OSError), open(beside, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(beside)
+                beside = path.parent / name
+                with contextlib.suppress(OSError), open(beside, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(beside)

@@ -5,12 +5,6 @@ from poptorch.errors import Error
 _SHOWN = 300  # characters of another error in a message
 
 
-def unread(path, error: Exception) -> Error:
-    """The error for a file that the system does not give."""
-    return Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
-                 f"compileAndExport() wrote.")
-
-
 def foreign(path, why: str) -> Error:
     """The error for a file that is something else."""
     return Error(f"[load] {path} is not a file of poptorch: {why}. Give the file that save() or "
@@ -23,13 +17,7 @@ def damaged(path, why: str) -> Error:
 
 
 def unreadable(path, member: str, error: Exception) -> Error:
-    """The error for a member that is not what was written.
-
-    Args:
-        path: of the file.
-        member: its name.
-        error: what reading it led to.
-    """
+    """The error for a member that is not what was written, by what reading it led to."""
     why = str(error).partition("\n")[0][:_SHOWN]
     if isinstance(error, KeyError):
         why = f"no entry {why}"

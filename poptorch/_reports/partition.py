@@ -4,11 +4,7 @@ _MOST_NAMES = 3  # in one cell
 
 
 def summary(shares: list[dict]) -> str:
-    """A table with a line for each stage, from the rows of ``Executable.shares``.
-
-    Args:
-        shares: the rows, in the order of phases and stages.
-    """
+    """A table with a line for each stage, from the rows of ``Executable.shares``."""
     is_phased = any(share["phase"] for share in shares)
     titles = ["stage", "IPU", "blocks", "modules", "parameters", "bytes", "share"]
     if is_phased:

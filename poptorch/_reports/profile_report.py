@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from poptorch import profiling
@@ -13,35 +12,26 @@ from poptorch._reports import work
 from poptorch.options import Options
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
-_STEPS = ("translate", "rewrite", "place", "lower", "schedule", "plan")
-
 
 # The folders of the reports of this process.
 _taken: set[Path] = set()
 
 
 class ProfileReport:
-    """The report of one executor, in a folder of its own: where another executor has it already,
-    a number stands after its name.
+    """The report of one executor, in a folder of its own, which is made with the first file.
 
-    Args:
-        folder: of the report; made with the first file.
-        options: resolved options of the executor.
+    Where another executor has the folder already, a number stands after its name.
     """
 
     def __init__(self, folder: Path, options: Options):
         self._folder = folder
         self._options = options
-        self._recording = profiling.Recording(folder / "trace.json")
+        self.recording = profiling.Recording(folder / "trace.json")
         self._is_begun = False
 
     @classmethod
     def of(cls, options: Options) -> "ProfileReport | None":
-        """The report that options or environment enable; None when they enable none.
-
-        Raises:
-            ValueError: POPLAR_ENGINE_OPTIONS is no JSON object.
-        """
+        """The report that options or environment enable; None when they enable none."""
         engine = _engine_options()
         is_asked = str(engine.get("autoReport.all", "false")).lower() == "true"
         folder = options.profile_dir
@@ -51,19 +41,13 @@ class ProfileReport:
             return None
         return cls(Path(folder).absolute() / options.model_name, options)
 
-    @contextlib.contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Takes what is done within into the trace."""
-        with profiling.recorded_by(self._recording):
-            yield
-
     def compiled(self, executable) -> None:
         """Writes what is known about a compiled program, and from now on the trace."""
         if not self._is_begun:
             self._folder = _free(self._folder)
-            self._recording.path = self._folder / "trace.json"
+            self.recording.path = self._folder / "trace.json"
         self._folder.mkdir(parents=True, exist_ok=True)
-        for step in _STEPS:
+        for step in executable.steps():
             (self._folder / f"{step}.ir").write_text(executable.ir(step), encoding="utf-8")
         strategy = self._options._execution_strategy
         report = {"options": {**self._options.toDict(), "execution_strategy": repr(strategy)},
@@ -74,28 +58,22 @@ class ProfileReport:
         (self._folder / "report.json").write_text(text + "\n", encoding="utf-8")
         if not self._is_begun:
             self._is_begun = True
-            self._recording.write_at_exit()
+            self.recording.write_at_exit()
 
     def write_trace(self) -> None:
         """Writes the trace so far."""
         if self._is_begun:
-            self._recording.write()
+            self.recording.write()
 
 
 def recorded(report: ProfileReport | None):
     """Takes what is done within into the trace of a report, if there is one."""
-    return contextlib.nullcontext() if report is None else report.recorded()
+    return contextlib.nullcontext() if report is None \
+        else profiling.recorded_by(report.recording)
 
 
 def run_recorded(report: ProfileReport | None, program, tensors: list, options: Options):
-    """Runs a program, with a span for it and each of its iterations where a trace is recorded.
-
-    Args:
-        report: of the executor; None: it has none.
-        program: the ``CompiledModel``.
-        tensors: the arguments.
-        options: of the executor.
-    """
+    """Runs a program, with a span for it and each iteration where a trace is recorded."""
     if report is None and not profiling.is_recording():
         return program.call.run(tensors)
     with recorded(report):

@@ -27,12 +27,7 @@ class _Bar(tqdm):
 
 
 class StepProgress:
-    """A progress bar that is moved, and a span that is recorded, by each step.
-
-    Args:
-        name: of the model.
-        is_shown: whether there is a bar.
-    """
+    """A progress bar, if it is shown, and a span that is recorded, moved by each step."""
 
     def __init__(self, name: str, is_shown: bool):
         self._name = name

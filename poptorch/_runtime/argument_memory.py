@@ -9,8 +9,7 @@ from poptorch.errors import Error
 
 
 def mismatch(what: str) -> Error:
-    """The error for arguments that a program is not compiled for, of a type by which it is known.
-    """
+    """The error for arguments that a program is not compiled for, known by its ``type``."""
     return Error(f"[arguments] {what} Set Options.recompilation(shapes=True) to compile the model "
                  f"again for other arguments, or call destroy() first.", type=MISMATCH)
 
@@ -19,35 +18,32 @@ MISMATCH = "argument_mismatch"
 
 
 def check_layouts(tensors: list[torch.Tensor], names: list[str], layouts: dict) -> None:
-    """Checks how arguments lie in memory.
+    """Raises an Error if an argument has other strides or another offset than when compiled.
 
-    Args:
-        tensors: the arguments.
-        names: of them, for messages.
-        layouts: the layout that the program depends on, by number of the argument.
-
-    Raises:
-        poptorch.Error: One lies otherwise than when the model was compiled.
+    ``layouts`` has those that the program depends on, by number of the argument; ``names`` are for
+    messages.
     """
     for number, (strides, start) in layouts.items():
-        _check_layout(tensors[number], names[number], strides, start)
+        name, given = names[number], tensors[number]
+        if any(step not in (None, now) for step, now in zip(strides, given.stride())):
+            raise mismatch(f"{name}: expected strides {strides} but got {list(given.stride())}. "
+                           f"forward depends on the strides of its arguments, so the model is "
+                           f"compiled for those of its first call.")
+        if start not in (None, given.storage_offset()):
+            raise mismatch(f"{name}: expected a tensor that begins at element {start} of its "
+                           f"memory but got one at {given.storage_offset()}. forward calls "
+                           f"as_strided, so the model is compiled for the place in its first "
+                           f"call. Pass {name}.clone().")
 
 
 def check_memory(tensors: list[torch.Tensor], names: list[str],
                  changed: list[int], plain: Sequence[tuple[torch.Tensor, str]],
                  changed_plain: Sequence[tuple[torch.Tensor, str]]) -> None:
-    """Checks the arguments of a call.
+    """Raises an Error if ``forward`` changes an argument in memory that something else has, too.
 
-    Args:
-        tensors: the arguments.
-        names: of them, for messages.
-        changed: numbers of the arguments that ``forward`` changes.
-        plain: the tensors that are compiled in, with what messages call them.
-        changed_plain: those that ``forward`` changes.
-
-    Raises:
-        poptorch.Error: One that is changed shares memory with another one or with a tensor that is
-            compiled in, or its elements with each other.
+    That is another argument, an element of its own, or one of the tensors ``plain``, which are
+    compiled in. ``forward`` also changes the tensors ``changed_plain``, in whose memory no argument
+    may lie.
     """
     for number in changed:
         tensor = tensors[number]
@@ -56,42 +52,23 @@ def check_memory(tensors: list[torch.Tensor], names: list[str],
                         f"of which are one in memory (sizes {list(tensor.shape)}, strides "
                         f"{list(tensor.stride())}). Pass {names[number]}.contiguous().")
         for other, another in enumerate(tensors):
-            if other != number and _share(tensor, another):
-                raise Error(f"[arguments] forward changes {names[number]} in place, and "
-                            f"{names[other]} lies in the same memory; the program has a copy of "
-                            f"each. Pass {names[other]}.clone().")
+            if other != number:
+                _check_apart(another, names[other], tensor, names[number], names[number])
         for known, name in plain:
-            _check_apart(tensor, names[number], known, name, names[number])
+            _check_apart(tensor, names[number], known, f"{name}, which is compiled in",
+                         names[number])
     for known, name in changed_plain:
         for number, tensor in enumerate(tensors):
-            _check_apart(tensor, names[number], known, name, name)
+            _check_apart(tensor, names[number], known, f"{name}, which is compiled in", name)
 
 
 def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_name: str,
                  changed: str) -> None:
-    if _share(tensor, known):
+    (begin, end), (known_begin, known_end) = _bytes(tensor), _bytes(known)
+    if begin < known_end and known_begin < end:
         raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in the "
-                    f"memory of {known_name}, which is compiled in; the program has a copy of "
-                    f"each. Pass {name}.clone().")
-
-
-def _check_layout(tensor: torch.Tensor, name: str, strides: list, start: int | None) -> None:
-    given = list(tensor.stride())
-    if any(step not in (None, now) for step, now in zip(strides, given)):
-        raise mismatch(f"{name}: expected strides {strides} but got {given}. forward depends on "
-                       f"the strides of its arguments, so the model is compiled for those of its "
-                       f"first call.")
-    if start not in (None, tensor.storage_offset()):
-        raise mismatch(f"{name}: expected a tensor that begins at element {start} of its memory "
-                       f"but got one at {tensor.storage_offset()}. forward calls as_strided, so "
-                       f"the model is compiled for the place in its first call. Pass "
-                       f"{name}.clone().")
-
-
-def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the parts of memory in which two tensors lie overlap."""
-    (a_begin, a_end), (b_begin, b_end) = _bytes(a), _bytes(b)
-    return a_begin < b_end and b_begin < a_end
+                    f"memory of {known_name}; the program has a copy of each. Pass "
+                    f"{name}.clone().")
 
 
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:

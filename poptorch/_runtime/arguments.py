@@ -1,6 +1,7 @@
 """The arguments of a call: their structure at the first call, and checks of later ones."""
 
 import inspect
+import operator
 
 import numpy
 import torch
@@ -21,21 +22,12 @@ from poptorch.errors import Error
 
 
 class ArgsParser:
-    """Which parameters a model takes.
+    """Which parameters a model takes, by the signature of ``forward``.
 
-    An executor makes one from the signature of ``forward``. A program may give the executor one
-    of its own before the first call: of a subclass whose constructor sets the attributes.
-
-    Args:
-        model: the module.
-
-    Attributes:
-        _varnames: names of the parameters, in order.
-        _defaults: their defaults, ``inspect.Parameter.empty`` where there is none; the last of
-            the parameters have them, if there are fewer than parameters.
-        _has_variadic_arguments: whether there are ``*args`` or ``**kwargs``; the parameters are
-            then those of ``forward``.
-        _warned_not_contiguous_input: kept for subclasses that set it.
+    A program may give the executor one of its own before the first call: of a subclass whose
+    constructor sets the attributes ``_varnames``, ``_defaults`` (of the last parameters, if there
+    are fewer), ``_has_variadic_arguments`` (the parameters are then those of ``forward``) and
+    ``_warned_not_contiguous_input``, which is not used.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -69,20 +61,17 @@ class Leaf:
         self._was = None if type(value) in VALUES else Snapshot(value, Objects.EQUAL)
 
     def difference(self, value) -> tuple[str, str, str] | None:
-        """Where ``value`` is not the constant that was compiled in, as it was then: the path, what
-        was there and what is; None: nowhere. What ``forward`` read of an object that is the same
-        one is for the guard to compare."""
+        """The path, the compiled value and the present one where a constant differs; None: nowhere.
+
+        What ``forward`` read of an object that is the same one is for the guard to compare.
+        """
         if self._was is not None:
             return self._was.difference(value, self.path)
         is_same = type(value) is type(self.value) and same(value, self.value)
         return None if is_same else (self.path, repr(self.value), repr(value))
 
     def as_it_was(self):
-        """The constant that was compiled in, for a file.
-
-        Raises:
-            poptorch.Error: The object has been changed since.
-        """
+        """The constant that was compiled in, for a file. An Error if the object changed since."""
         found = self.difference(self.value)
         if found is not None:
             path, was, now = found
@@ -93,7 +82,7 @@ class Leaf:
     @classmethod
     def of_tensor(cls, path: str, shape: torch.Size, dtype: torch.dtype,
                   given: torch.dtype) -> "Leaf":
-        """The place of a tensor, of a dtype on the device and one in the first call."""
+        """The place of a tensor; ``given`` is its dtype in the first call, not on the device."""
         leaf = cls(path)
         leaf.is_tensor, leaf.shape, leaf.dtype, leaf.given = True, shape, dtype, given
         return leaf
@@ -106,22 +95,15 @@ class Leaf:
 
 
 class Arguments:
-    """Arguments as the compiled program takes them.
+    """Arguments as the compiled program takes them, by those of the first call.
 
     Args:
-        model: the module; its ``forward`` gives the signature.
-        args, kwargs: of the first call.
-        spec: how many micro-batches share the first dimension of each tensor.
-        parser: which parameters the module takes, if it is not ``forward`` that says so.
+        parser: which parameters the module takes; None: those of its ``forward``.
 
     Attributes:
         leaves: every tensor and constant, in order of the structure.
         called: how many arguments the first call passed by position, and the names of the others;
             None where it is not ``forward`` that says what they are.
-
-    Raises:
-        poptorch.Error: A mandatory parameter is missing, a tensor is on another device, or a
-            first dimension cannot be cut into micro-batches.
     """
 
     def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, spec: StepSpec,
@@ -140,7 +122,8 @@ class Arguments:
         for leaf in self.leaves:
             if not leaf.is_tensor:
                 _check_constant(leaf)
-        self._set_plain(self._plain_leaves(args, kwargs))
+        self._plain = None
+        self._note_plain(args, kwargs, tensors)
         self.called = (len(args), tuple(kwargs)) if parser is None else None
         self._seen_by = None if self.called is None else _seen_by(model)
         self._check_seen(args, kwargs, bound)
@@ -155,27 +138,20 @@ class Arguments:
             self._bind(args, kwargs)))
 
     def compare(self, read: dict[int, set[str]]) -> None:
-        """Lets later calls compare attributes of containers, as ``Captured.beside`` has them; and
-        forgets the first call's objects."""
+        """Compares later what ``Captured.beside`` has, and forgets the first call's objects."""
         self._structure = self._structure.comparing(read)
 
     def to_data(self) -> dict:
-        """What the program depends on, as plain data and classes: not the module, nor the first
-        call's tensors."""
+        """What the program depends on, without the module and the first call's tensors."""
         constants = [leaf.as_it_was() for leaf in self.leaves if not leaf.is_tensor]
         return {"structure": self._structure.to_data(constants),
-                "positional": None if self._plain is None else len(self._plain),
                 "called": None if self._seen_by is None else (self.called[0],
                                                               list(self.called[1])),
                 "tensors": [(leaf.shape, leaf.dtype) for leaf in self.tensor_leaves()]}
 
     @classmethod
     def from_data(cls, data: dict, model: torch.nn.Module) -> "Arguments":
-        """The arguments that :meth:`to_data` described, for the signature of ``model``.
-
-        Raises:
-            ValueError: The data are of another form.
-        """
+        """The reverse of :meth:`to_data`, checked, for the signature of ``model``."""
         schema.check(data, _FORM, "arguments")
         new = cls.__new__(cls)
         new._signature = _signature(model)
@@ -193,11 +169,7 @@ class Arguments:
                              f"{len(new._structure.paths)} tensors of arguments.structure")
         new.leaves = _leaves(new._structure,
                              [(shape, dtype, dtype) for shape, dtype in data["tensors"]])
-        count = data["positional"]
-        if count is not None and not (0 <= count <= len(new.leaves) and all(
-                leaf.is_tensor == (i < count) for i, leaf in enumerate(new.leaves))):
-            raise ValueError(f"arguments.positional is {count}, there are {len(new.leaves)} leaves")
-        new._set_plain(None if count is None else new.leaves[:count])
+        new._plain = None
         return new
 
     def text(self) -> str:
@@ -211,11 +183,7 @@ class Arguments:
         return [leaf for leaf in self.leaves if leaf.is_tensor]
 
     def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
-        """The tensors of a later call, in the order of the leaves.
-
-        Raises:
-            poptorch.Error: Structure, shape, dtype, device or a constant's value differs.
-        """
+        """The tensors of a later call, in the order of the leaves. An Error if it does not fit."""
         plain = self._plain
         if plain is not None and not kwargs and len(args) == len(plain) \
                 and (_C.all_match(self._kinds, args) or all(map(Leaf.fits, plain, args))):
@@ -229,13 +197,20 @@ class Arguments:
         tensors: list[torch.Tensor] = []
         for leaf, value in zip(self.leaves, values):
             self._match_leaf(leaf, value, tensors)
+        if plain is None:
+            self._note_plain(args, kwargs, tensors)
         return tensors
 
-    def _set_plain(self, leaves: list[Leaf] | None) -> None:
-        """Takes note of the leaves if these are the arguments by position, one after the other."""
-        self._plain = leaves
-        # For the common case of :meth:`Leaf.fits`, seen in one step.
-        self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves or ()]
+    def _note_plain(self, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> None:
+        """Notes a call that passes all its tensors, and nothing else, by position.
+
+        Later calls like it need not be bound to the signature. The common case of :meth:`Leaf.fits`
+        is seen in one step.
+        """
+        if not kwargs and len(args) == len(tensors) and all(map(operator.is_, args, tensors)):
+            leaves = self.tensor_leaves()
+            self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in leaves]
+            self._plain = leaves
 
     def _check_seen(self, args: tuple, kwargs: dict, bound: dict) -> None:
         if self._seen_by is None or self._signature is None:
@@ -254,13 +229,6 @@ class Arguments:
                            f"as in the first call, but got {len(args)} by position and "
                            f"{sorted(kwargs)} by name: {self._seen_by}, which sees the difference. "
                            f"Pass them in the same way.")
-
-    def _plain_leaves(self, args: tuple, kwargs: dict) -> list[Leaf] | None:
-        """The leaves of positional arguments that are all tensors, with defaults for the rest;
-        else None. Calls like that need not be bound to the signature."""
-        leaves, defaults = self.leaves[:len(args)], self.leaves[len(args):]
-        is_plain = not kwargs and len(leaves) == len(args) and all(map(Leaf.fits, leaves, args))
-        return leaves if is_plain and not any(leaf.is_tensor for leaf in defaults) else None
 
     # -- binding to the signature --------------------------------------------------------------
 
@@ -359,8 +327,7 @@ class Arguments:
                         f"for the shapes and types of its first call{first}.")
 
 
-_FORM = {"structure": tuple, "positional": int | None, "called": tuple | None,
-         "tensors": [(torch.Size, torch.dtype)]}
+_FORM = {"structure": tuple, "called": tuple | None, "tensors": [(torch.Size, torch.dtype)]}
 _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameters
 
 
@@ -381,11 +348,9 @@ def _keys_error(expected: list, got: list, path: str) -> Error:
     missing = [str(key) for key in expected if key not in got]
     extra = [str(key) for key in got if key not in expected]
     where = f" (in {path})" if path else ""
-    if missing:
-        return mismatch(f"Missing arguments: {', '.join(missing)}.{where} The model was compiled "
-                        f"with them.")
-    return mismatch(f"Unexpected arguments: {', '.join(extra)}.{where} The model was compiled "
-                    f"without them.")
+    what, names, how = ("Missing", missing, "with") if missing else ("Unexpected", extra, "without")
+    return mismatch(f"{what} arguments: {', '.join(names)}.{where} The model was compiled {how} "
+                    f"them.")
 
 
 def _signature(model) -> inspect.Signature | None:
@@ -396,8 +361,7 @@ def _signature(model) -> inspect.Signature | None:
 
 
 def _seen_by(model: torch.nn.Module) -> str | None:
-    """What sees which arguments a call passes, and whether by position or by name; None: nothing
-    does but ``forward``, to which it is the same."""
+    """What, beside ``forward``, sees how a call passes its arguments; None: nothing does."""
     callers = [vars(cls)["__call__"] for cls in type(model).__mro__ if "__call__" in vars(cls)]
     if not all(map(_is_ours, callers)):
         return "the model has a __call__ of its own"
@@ -414,8 +378,7 @@ def _seen_by(model: torch.nn.Module) -> str | None:
 
 
 def _is_ours(function) -> bool:
-    """Whether a function is of torch or poptorch: these make weights, or note which module runs.
-    """
+    """Whether a function is of torch or poptorch: these do not look at how arguments are passed."""
     name = getattr(function, "__module__", None) or ""
     return name.partition(".")[0] in ("torch", "poptorch")
 

@@ -28,27 +28,18 @@ _POOLED_BYTES = 1 << 20
 
 
 class Call:
-    """Everything that is the same in each call, worked out once.
+    """Everything that is the same in each call of a program, worked out once."""
 
-    Args:
-        executable: the compiled program.
-        program: what translate made, for the names of streams.
-        outputs: the structure of what ``forward`` returns.
-        options: resolved options.
-        spec: loops around the captured graph.
-        arguments: the argument structure.
-        plain: the tensors that are compiled in.
-    """
-
-    def __init__(self, executable, program, outputs, options, spec, arguments, plain):
+    def __init__(self, executable, interface, options):
+        program, spec = interface.program, interface.spec
         self._executable = executable
-        self._rebuild = outputs.unflatten
+        self._rebuild = interface.outputs.unflatten
         self._streams = executable.streams()
         self._position = {stream.name: i for i, stream in enumerate(self._streams)}
         self._pointers = [0] * len(self._streams)
         self._held: list = [None] * len(self._streams)
         self._pool = _C.HostPool()
-        self._leaves = arguments.tensor_leaves()
+        self._leaves = interface.arguments.tensor_leaves()
         # (stream position, index among the argument tensors, dtype on the device)
         self._inputs = [(self._position[stream], leaf, self._leaves[leaf].dtype)
                         for leaf, stream in program.inputs.items()
@@ -78,33 +69,32 @@ class Call:
             self._add_output(stream, output, plan, everything)
         self._kept = [*self._gradient_outputs, *self._anchors]
         self._shared = replica_consistency.shared_states(executable, program)
-        self._plain = plain
+        self._plain = interface.plain_tensors
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
         self._is_memory_seen = bool(self._write_backs or self._changed_plain)
         self._updates = (*self._write_backs, *self._constant_updates)
+        self._outputs = (*self._results, *self._updates, *self._kept)
 
     def _add_output(self, stream: str, output, plan, everything) -> None:
         position = self._position[stream]
         info = self._streams[position]
         sizes = list(info.sizes)
+        of_replicas = [self._executable.replicas, *sizes]
         if output is None:
-            self._set_mode(stream, OutputMode.Final, 1)
-            make = self._maker(info, [self._executable.replicas, *sizes])
+            make = self._keep(info, OutputMode.Final, 1, of_replicas)
             self._gradient_outputs.append((position, make, stream.removeprefix("Gradient___")))
         elif output.kind == "anchor":
             self._add_anchor(position, output.name)
         elif output.kind == "input_update":
-            self._set_mode(stream, OutputMode.All, 1)
-            make = self._maker(info, everything.shape(sizes))
+            make = self._keep(info, OutputMode.All, 1, everything.shape(sizes))
             self._write_backs.append((position, make, output.leaf))
         elif output.kind == "constant_update":
-            self._set_mode(stream, OutputMode.Final, 1)
-            make = self._maker(info, [self._executable.replicas, *sizes])
+            make = self._keep(info, OutputMode.Final, 1, of_replicas)
             self._constant_updates.append((position, make, output.tensor))
         else:
-            self._set_mode(stream, plan.mode, plan.period)
-            self._results.append((position, self._maker(info, plan.shape(sizes))))
+            make = self._keep(info, plan.mode, plan.period, plan.shape(sizes))
+            self._results.append((position, make))
 
     def _add_anchor(self, position: int, short: str) -> None:
         info = self._streams[position]
@@ -116,11 +106,14 @@ class Call:
         micro = self._executable.host_slices(info.name) // (iterations * replicas)
         plan = OutputPlan(mode, period, iterations, micro, replicas)
         logger.debug("Anchored %s %s/%d", name, _LOG_NAMES[mode], period)
-        self._set_mode(info.name, mode, period)
-        self._anchors.append((position, self._maker(info, plan.shape(list(info.sizes))), short))
+        make = self._keep(info, mode, period, plan.shape(list(info.sizes)))
+        self._anchors.append((position, make, short))
 
-    def _maker(self, stream, shape: list[int]) -> Callable[[], torch.Tensor]:
-        """What allocates a result of a stream."""
+    def _keep(self, stream, mode: OutputMode, period: int,
+              shape: list[int]) -> Callable[[], torch.Tensor]:
+        """Sets which results of a stream a run keeps; returns what allocates memory for them."""
+        name = "none" if self._is_synthetic else _MODE_NAMES[mode]
+        self._executable.set_output_mode(stream.name, name, period)
         dtype = torch_dtype(stream.dtype)
         if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
             return partial(self._pooled, stream.dtype, shape)
@@ -134,18 +127,13 @@ class Call:
     def result_types(self) -> dict[str, tuple]:
         """Shape and dtype of the host tensor of each output, by stream."""
         found = {}
-        for position, make, *_ in (*self._results, *self._write_backs, *self._constant_updates,
-                                   *self._kept):
+        for position, make, *_ in self._outputs:
             tensor = make()
             found[self._streams[position].name] = (list(tensor.shape), tensor.dtype)
         return found
 
     def check_structure(self) -> None:
-        """Puts results together once, as a call does.
-
-        Raises:
-            poptorch.Error: Their classes do not take them.
-        """
+        """Puts results together once, as a call does; an Error if their classes refuse them."""
         results = [make() for _, make in self._results]
         try:
             self._rebuild(results)
@@ -156,17 +144,13 @@ class Call:
                         f"object, as a file has none.") from error
 
     def anchored(self, short: str) -> torch.Tensor:
-        """The values of an anchored tensor in the last run.
-
-        Raises:
-            poptorch.Error: Nothing is anchored under that name, or nothing has run.
-        """
-        known = {name: position for position, _, name in self._anchors}
+        """The values of an anchored tensor in the last run. An Error if there are none."""
+        known = [name for _, _, name in self._anchors]
         if short not in known:
             raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}, but "
                         f"{', '.join(known) or 'none is'}. Call options.anchorTensor({short!r}, "
                         f"<name of the tensor>) before the model is wrapped.")
-        tensor = self._held[known[short]]
+        tensor = self.anchored_if_run(short)
         if tensor is None:
             raise Error(f"[getAnchoredTensor] {short!r} has no values: the model has not run. Call "
                         f"it first.")
@@ -176,10 +160,6 @@ class Call:
         """The values of an anchored tensor in the last run; None: nothing has run."""
         return next((self._held[position] for position, _, name in self._anchors
                      if name == short), None)
-
-    def _set_mode(self, stream: str, mode: OutputMode, period: int) -> None:
-        name = "none" if self._is_synthetic else _MODE_NAMES[mode]
-        self._executable.set_output_mode(stream, name, period)
 
     def bind(self, stream: str, tensor: torch.Tensor) -> None:
         """Lets a stream read ``tensor`` (a host tensor of the device's dtype) in each call."""
@@ -243,8 +223,7 @@ class Call:
         pointers, held = self._pointers.copy(), self._held.copy()
         if not self._is_synthetic:
             self._take(tensors, pointers, held)
-            outputs = (*self._results, *self._updates, *self._kept)
-            held += [_allocate(pointers, position, make) for position, make, *_ in outputs]
+            held += [_allocate(pointers, position, make) for position, make, *_ in self._outputs]
         self._run(pointers)
 
     def _run_synthetic(self):
@@ -270,12 +249,7 @@ class Call:
                 site.finish()
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients of the last update, by parameter that has one; of each group, where it has
-        groups.
-
-        Raises:
-            poptorch.Error: They were not kept, or nothing has run.
-        """
+        """Gradients of the last update by parameter, with those of each group if it has groups."""
         found = {name: self._held[position]
                  for position, _, name in self._gradient_outputs}
         if not self._keeps_gradients or any(t is None for t in found.values()):

@@ -22,18 +22,12 @@ class CompiledModel:
     """A compiled program and what binds it to the module that it was made from.
 
     No attribute is assigned after construction. What calls change is in the states of the program
-    and in the tensors of the module.
+    and in the tensors of the module. ``program`` and ``arguments`` are those of ``interface``.
 
     Attributes:
-        executable: the program, with memory of its own for its states.
-        interface: how its arguments, results and states are those of the module.
-        program: of the interface: names of streams and states, and the host's tensors.
-        arguments: of the interface: the structure of the arguments.
-        call: runs it; each call has pointers and results of its own.
         guards: check whether everything that decided what was compiled is as it was.
         modes: of the layers, when it was compiled.
         reads_states: whether values of parameters or buffers are compiled in.
-        random: the state of its random generator.
     """
 
     executable: object
@@ -49,18 +43,8 @@ class CompiledModel:
     @classmethod
     def of(cls, interface: Interface, executable, model: torch.nn.Module,
            options: Options, modes: TrainingModes) -> "CompiledModel":
-        """Binds a program to a module.
-
-        Args:
-            interface: of the program.
-            executable: the program.
-            model: the module whose tensors ``interface`` names.
-            options: resolved options.
-            modes: of the layers, which the program was made with.
-        """
+        """Binds a program to the module whose tensors ``interface`` names."""
         program, spec = interface.program, interface.spec
-        call = Call(executable, program, interface.outputs, options, spec, interface.arguments,
-                    interface.plain_tensors)
         compiled_modes = CompiledModes(model, interface.modes, modes)
         guards = GuardSet(
             (*guards_of(model, program.states, spec.training, program.weight_groups),
@@ -69,26 +53,19 @@ class CompiledModel:
             compiled_modes.warn, compiled_modes.places())
         states = set(map(id, (*model.parameters(), *model.buffers())))
         reads_states = any(id(tensor) in states for tensor, _ in interface.plain_tensors.alive())
-        return cls(executable, interface, program, interface.arguments, call, guards,
-                   compiled_modes, reads_states, RandomState(executable, options.random_seed))
+        return cls(executable, interface, program, interface.arguments,
+                   Call(executable, interface, options), guards, compiled_modes, reads_states,
+                   RandomState(executable, options.random_seed))
 
     def require_unchanged(self, where: str) -> None:
-        """Raises an Error when a guard does not hold, for what cannot compile again.
-
-        Args:
-            where: the method, for the message.
-        """
+        """Raises an Error if a guard does not hold, for a method that cannot recompile."""
         change = self.guards.change_of_module()
         if change is not None:
             raise Error(f"[{where}] {change.text} after the model was compiled. Set it back; or "
                         f"call the model first, which compiles it again.")
 
     def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
-        """The tensors of a call, in the order that :attr:`call` takes them.
-
-        Raises:
-            poptorch.Error: The program was compiled for other arguments.
-        """
+        """The tensors that :attr:`call` takes. An Error if the program is not compiled for them."""
         tensors = self.arguments.match(args, kwargs)
         if self.program.layouts:
             check_layouts(tensors, [leaf.path for leaf in self.arguments.tensor_leaves()],

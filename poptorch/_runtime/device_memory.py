@@ -21,14 +21,8 @@ def release(compiled: CompiledModel) -> None:
 def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[], None]) -> None:
     """Takes memory for a program again, and writes all its states.
 
-    Args:
-        compiled: the program, which has no memory.
-        join: gives it the weights of the module.
-        leave: undoes that, as far as it was done.
-
-    Raises:
-        poptorch.Error: There is not enough memory, or the module has other tensors than the
-            program. The program then has no memory, as before.
+    ``join`` gives it the weights of the module, ``leave`` undoes that. If anything is raised, the
+    program has no memory, as before.
     """
     executable = compiled.executable
     kept = {state: read_replicas(executable, state) for state in _on_host(compiled)
@@ -37,7 +31,7 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
     try:
         join()
         for state, values in kept.items():
-            _write_if_first(executable, state, values)
+            write_if_first(executable, state, values)
     except BaseException:
         leave()
         for state, values in kept.items():
@@ -48,12 +42,7 @@ def restore(compiled: CompiledModel, join: Callable[[], None], leave: Callable[[
 
 @dataclass(frozen=True)
 class CarriedOver:
-    """What only the device has of a program, for another program of the executor.
-
-    Attributes:
-        random: the state of the random generator.
-        replicas: the values of each replica, of the buffers that differ between replicas, by path.
-    """
+    """What only the device has of a program: the random state, and buffers of each replica."""
 
     random: list[int]
     replicas: dict[str, torch.Tensor]
@@ -71,7 +60,7 @@ class CarriedOver:
         for state in _on_host(compiled):
             values = self.replicas.get(state.path)
             if values is not None and values.shape[1] == state.bytes:
-                _write_if_first(compiled.executable, state, values)
+                write_if_first(compiled.executable, state, values)
 
 
 def _own_of_replicas(compiled: CompiledModel) -> list:
@@ -96,9 +85,8 @@ def read_replicas(executable, state) -> torch.Tensor:
     return found
 
 
-def _write_if_first(executable, state, values: torch.Tensor) -> None:
-    """Writes the values of the replicas, if the program has that of the first one. It has another
-    one if the host wrote to the module since; that value is for all replicas."""
+def write_if_first(executable, state, values: torch.Tensor) -> None:
+    """Writes the values of the replicas, unless the host wrote another one to the module since."""
     if torch.equal(read_replicas(executable, state)[0], values[0]):
         write_replicas(executable, state, values)
 

@@ -36,10 +36,7 @@ class Interface:
     """How arguments, results and states of a program are those of the user's module.
 
     Attributes:
-        arguments: the structure of the arguments.
         outputs: the structure of what ``forward`` returns.
-        program: names of streams and states, and the host's tensors.
-        spec: the loops around the captured graph.
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
@@ -77,11 +74,7 @@ class Interface:
                 if path in self.program.updated and not isinstance(tensor, torch.nn.Parameter)]
 
     def to_data(self, model: torch.nn.Module) -> dict:
-        """This as plain data, tensors and classes.
-
-        Args:
-            model: that was compiled.
-        """
+        """This as plain data, tensors and classes, for the module that was compiled."""
         program = self.program
         layout = program.optimizer
         attributes = [one for one in self.attributes if _holder(model, one.path) is one.holder]
@@ -109,15 +102,8 @@ class Interface:
     def from_data(cls, data: dict, model: torch.nn.Module, spec: StepSpec) -> "Interface":
         """The interface that :meth:`to_data` described, to the tensors of ``model``.
 
-        Args:
-            data: from a file.
-            model: whose parameters and buffers the program has.
-            spec: of the wrapper, which must be that of the program.
-
-        Raises:
-            ValueError: The data are of another form.
-            poptorch.Error: The module lacks a parameter or buffer of the program, or the wrapper
-                requires another program.
+        A ValueError if the data are of another form; an Error if the module lacks a weight of the
+        program, or the wrapper requires another program: one of another ``spec``.
         """
         schema.check(data, _FORM, "interface")
         _check_same_spec(spec, StepSpec(**data["spec"]))
@@ -165,41 +151,30 @@ class Interface:
             raise ValueError(f"a stream is used twice, of {', '.join(names)}")
 
     def check_states(self, executable) -> None:
-        """Checks that each weight of the module is of the program's shape and dtype.
-
-        Raises:
-            poptorch.Error: One is not.
-        """
+        """Raises an Error unless each weight of the module has the program's shape and dtype."""
         for state in executable.states():
             host = self.program.states.get(state.path)
             if host is None:
                 continue
             shape = tuple(host.shape[state.path in self.program.weight_groups:])
-            if shape != state.sizes:
-                raise Error(f"[loadExecutable] {state.path} is {shape} in the module "
-                            f"and {state.sizes} in the file. Wrap a module of the same settings.")
-            dtype = torch_dtype(state.dtype)
-            if narrowed(host.dtype) is not dtype:
-                raise Error(f"[loadExecutable] {state.path} is {host.dtype} in the module and "
-                            f"{dtype} in the file. Wrap a module of the same settings.")
+            for own, compiled in ((shape, state.sizes),
+                                  (narrowed(host.dtype), torch_dtype(state.dtype))):
+                if own != compiled:
+                    raise Error(f"[loadExecutable] {state.path} is {own} in the module and "
+                                f"{compiled} in the file. Wrap a module of the same settings.")
 
     def check_streams(self, executable, call) -> None:
-        """Checks that the program reads and writes host memory of just the sizes it is given.
-
-        Raises:
-            ValueError: It does not.
-        """
+        """Raises a ValueError unless the program's streams have the sizes of the host's tensors."""
         if executable.device_iterations != self.spec.device_iterations:
             raise ValueError(f"{executable.device_iterations} device iterations, not "
                              f"{self.spec.device_iterations}")
         leaves = self.arguments.tensor_leaves()
         streams = {stream.name: stream for stream in executable.streams()}
-        given = {}
-        for leaf, stream in self.program.inputs.items():
-            given[stream] = (list(leaves[leaf].shape), leaves[leaf].dtype)
+        given = {stream: (leaves[leaf].shape, leaves[leaf].dtype)
+                 for leaf, stream in self.program.inputs.items()}
         own = self.program.optimizer.streams() if self.program.optimizer else {}
         given |= {stream: (sizes, torch.float64) for stream, sizes in own.items()}
-        given.update(call.result_types())
+        given |= call.result_types()
         for name, stream in streams.items():
             if self.spec.synthetic_data and not stream.is_input:
                 continue  # nothing is written to the host
@@ -238,7 +213,9 @@ _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 def _plain_value(holder, name: str) -> tuple | None:
     """What an attribute is, of an object or its class: one value, or none that a file could say.
-    None: it is not there, or a method or another object of the class."""
+
+    None: it is not there, or a method or another object of the class.
+    """
     value = table_of(holder, name).get(name, MISSING) if hasattr(holder, "__dict__") else MISSING
     if value is not MISSING:
         return (value,) if _is_plain(value) else ()
@@ -261,11 +238,7 @@ def _holder(model: torch.nn.Module, path: str):
 
 
 def _attributes(data: list[tuple], model: torch.nn.Module) -> list[HeldAttribute]:
-    """The attributes of a module that a program from a file depends on.
-
-    Raises:
-        poptorch.Error: One is another than when the program was compiled.
-    """
+    """The attributes that a program from a file depends on. An Error if one has another value."""
     found = []
     for path, name, was in data:
         if not all(map(_is_plain, was or ())):
@@ -303,12 +276,7 @@ def _named(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def _plain_tensors(data: dict[str, str], tensors: list[tuple[str, torch.Tensor]]) -> PlainTensors:
     """The tensors of a module whose values are compiled into a program from a file.
 
-    Args:
-        data: their types and digests, by path.
-        tensors: those of the module, with paths.
-
-    Raises:
-        poptorch.Error: One is another than when the program was compiled.
+    ``data`` has their types and digests by path. An Error if the module has others.
     """
     named = {path: tensor for path, tensor in tensors if path in data}
     known = PlainTensors([(tensor, f"self.{path}") for path, tensor in named.items()])

@@ -1,38 +1,26 @@
 """When a run's steps got their inputs and gave their outputs: measured on the host."""
 
 from poptorch._translate.replica_groups import ReplicaGroups
-from poptorch.enums import OutputMode
+from poptorch.enums import CommGroupType, OutputMode
 from poptorch.errors import Error
+from poptorch.options import Options
 
 _SECOND_NS = 1e9
 
 
 class RunTimes:
-    """The times of the last run of a program.
-
-    Args:
-        executable: the program.
-        interface: which of its streams are arguments and results.
-        mode: the output mode.
-        period: N of ``OutputMode.EveryN``.
-        is_orthogonal: how replicas form input groups.
+    """The times of the last run of a program; an Error if nothing has run yet.
 
     Attributes:
         inputs, outputs: for each argument and result ``(begin, end)`` of each slice, in ns; no
             slices of an argument that the program does not read.
-
-    Raises:
-        poptorch.Error: Nothing has run yet.
     """
 
-    def __init__(self, executable, interface, mode: OutputMode, period: int,
-                 is_orthogonal: bool):
-        if not any(end for _, end in executable.timestamps()):
-            raise Error("[getPerfCounters] the model has not run yet. Call it first.")
+    def __init__(self, executable, interface, options: Options):
         self._iterations = executable.timestamps()
-        self._spec = interface.spec
-        self._mode, self._period = mode, period
-        self._is_orthogonal = is_orthogonal
+        if not any(end for _, end in self._iterations):
+            raise Error("[getPerfCounters] the model has not run yet. Call it first.")
+        self._spec, self._options = interface.spec, options
         names = {stream.name for stream in executable.streams()}
         arguments = [interface.program.inputs.get(number)
                      for number in range(len(interface.arguments.tensor_leaves()))]
@@ -54,56 +42,40 @@ class RunTimes:
         return {"input": seconds(self.inputs, 0), "input_complete": seconds(self.inputs, 1),
                 "output": seconds(self.outputs, 0), "output_complete": seconds(self.outputs, 1)}
 
-    def latency(self, measure) -> tuple[float, float, float]:
-        """The least, the greatest and the mean latency of the returned steps, in seconds.
+    def latency(self, begin: str, end: str) -> tuple[float, float, float]:
+        """The least, the greatest and the mean time between two moments, in seconds.
 
-        Args:
-            measure: gives ns of a step; takes ``(begin, end)`` of its inputs and its outputs.
+        The moments of each returned step: the first input is ``asked`` for, the last one
+        ``given``; the ``first`` and the ``last`` output are available, all are ``returned``.
         """
         if self._spec.synthetic_data:
             return 0.0, 0.0, 0.0
-        values = [max(measure(*self._events(number, step)), 0) / _SECOND_NS
-                  for number, step in enumerate(self._steps())]
+        moments = [self._moments(number, step) for number, step in enumerate(self._steps())]
+        values = [max(one[end] - one[begin], 0) / _SECOND_NS for one in moments]
         return min(values), max(values), sum(values) / len(values)
 
-    def _events(self, number: int, step: tuple[int, int, int]) -> tuple[list, list]:
+    def _moments(self, number: int, step: tuple[int, int, int]) -> dict[str, int]:
         # A model without arguments, or without results, has those of the device iteration.
         begin, end = self._iterations[step[0]]
         taken = self._input_slice(*step)
-        return ([steps[taken] for steps in self.inputs if steps] or [(begin, begin)],
-                [steps[number] for steps in self.outputs if steps] or [(end, end)])
+        asked, given = zip(*[steps[taken] for steps in self.inputs if steps] or [(begin, begin)])
+        available, returned = zip(*[steps[number] for steps in self.outputs if steps]
+                                  or [(end, end)])
+        return {"asked": min(asked), "given": max(given), "first": min(available),
+                "last": max(available), "returned": max(returned)}
 
     def _steps(self) -> list[tuple[int, int, int]]:
         """Device iteration, replica and micro-step of each slice of an output, in order."""
-        spec = self._spec
+        spec, mode = self._spec, self._options.output_mode
         replicas, micro = range(spec.replicas), range(spec.accumulation)
-        if self._mode in (OutputMode.Final, OutputMode.Sum):
+        if mode in (OutputMode.Final, OutputMode.Sum):
             return [(spec.device_iterations - 1, r, spec.accumulation - 1) for r in replicas]
-        stride = self._period if self._mode is OutputMode.EveryN else 1
+        stride = self._options.output_return_period if mode is OutputMode.EveryN else 1
         return [(d, r, g) for d in range(stride - 1, spec.device_iterations, stride)
                 for r in replicas for g in micro]
 
     def _input_slice(self, iteration: int, replica: int, micro: int) -> int:
         spec = self._spec
-        groups = ReplicaGroups(spec.replicas, spec.input_group_size, self._is_orthogonal)
+        groups = ReplicaGroups(spec.replicas, spec.input_group_size,
+                               self._options.input_group_type is CommGroupType.Orthogonal)
         return (iteration * groups.count + groups.of(replica)) * spec.accumulation + micro
-
-
-def round_trip(inputs, outputs) -> int:
-    """From the first input asked for to the last output written back."""
-    return max(end for _, end in outputs) - min(begin for begin, _ in inputs)
-
-
-def host_to_ipu(inputs, outputs) -> int:
-    """From the first input asked for to the last one there."""
-    return max(end for _, end in inputs) - min(begin for begin, _ in inputs)
-
-
-def compute(inputs, outputs) -> int:
-    """From the last input there to the last output available."""
-    return max(begin for begin, _ in outputs) - max(end for _, end in inputs)
-
-
-def ipu_to_host(inputs, outputs) -> int:
-    """From the first output available to the last one written back."""
-    return max(end for _, end in outputs) - min(begin for begin, _ in outputs)

@@ -1,17 +1,7 @@
-"""The life of one executor: its states, the lock, and what a signal may interrupt.
+"""The life of one executor: the lock, and what a signal may interrupt.
 
-=========  ==========================================  ==========================================
-state      how an executor gets there                  what may happen
-=========  ==========================================  ==========================================
-wrapped    it is constructed                           compile, load
-compiling  a call, compile(), loadExecutable()         calls of other threads wait
-ready      a program is the current one                calls, in several threads at a time
-running    a call begins                               destroy() and detachFromDevice() wait
-ended      destroy()                                   compile, load: as wrapped
-=========  ==========================================  ==========================================
-
-:meth:`Lifecycle.alone` is the only way from one state to another, but for the begin and the end of
-a call, which take no lock.
+docs/internals/executor.md has a table of its states. :meth:`Lifecycle.alone` is the only way from
+one state to another, but for the begin and the end of a call, which take no lock.
 """
 
 import contextlib
@@ -53,8 +43,10 @@ class Lifecycle:
         self._changers = [changer for changer in self._changers if changer == get_ident()]
 
     def begin_call(self) -> int:
-        """Notes a call of this thread; returns what :meth:`end_call` takes. Raises Superseded when
-        another thread changes the program, and an Error when this one does."""
+        """Notes a call of this thread; returns what :meth:`end_call` takes.
+
+        Raises Superseded if another thread changes the program, and an Error if this one does.
+        """
         caller = get_ident()
         self._callers.append(caller)
         if self._changers:  # read after the note is made, as without_calls() does the reverse
@@ -79,12 +71,8 @@ class Lifecycle:
 
         Handlers of signals run afterwards, or at the safe points of a compilation. If another
         executor holds the device that ``work`` takes, and ``POPTORCH_WAIT_FOR_IPU`` says so,
-        ``work`` is called again when it is free; no lock is held meanwhile.
-
-        Args:
-            what: the method, for the message.
-            work: checks first whether another thread has done it already.
-            waits_for_calls: whether to use :meth:`without_calls`.
+        ``work`` is called again when it is free; no lock is held meanwhile. So ``work`` checks
+        first whether another thread has done it. ``what`` is the method, for messages.
         """
         def locked() -> _T:
             calls = self.without_calls(what) if waits_for_calls else contextlib.nullcontext()
@@ -95,8 +83,10 @@ class Lifecycle:
 
     @contextlib.contextmanager
     def without_calls(self, what: str) -> Iterator[None]:
-        """Waits for the calls of other threads; none begins within. Raises an Error that names the
-        method ``what`` when this thread is in a call: it is that of a signal handler."""
+        """Waits for the calls of other threads; none begins within.
+
+        An Error that names the method ``what`` if this thread, by a signal handler, is in a call.
+        """
         changer = get_ident()
         if changer in self._callers:
             raise Error(f"[{what}] a call of the model is running in the same thread: the handler "

@@ -10,8 +10,7 @@ from poptorch._runtime import device_memory
 from poptorch._runtime.compiled import CompiledModel
 from poptorch.options import Options
 
-_OF_PHASE = {"": "", "forward": "", "backward": " in the backward pass",
-             "update": " in the weight update"}
+_OF_PHASE = {"backward": " in the backward pass", "update": " in the weight update"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,8 @@ class NanReport:
         element = f": {self.element}" if self.element else ""
         step = f", {self.step}" if self.step else ""
         place = f"\n  at {self.location}" if self.location else ""
-        return f"[{self.what}] {self.condition}{_OF_PHASE[self.phase]}{element}{step}{place}"
+        phase = _OF_PHASE.get(self.phase, "")
+        return f"[{self.what}] {self.condition}{phase}{element}{step}{place}"
 
 
 def recording(options: Options) -> Options:
@@ -76,12 +76,8 @@ def replay(compiled: CompiledModel, second: CompiledModel, tensors: list[torch.T
             device_memory.write_replicas(second.executable, state, device_memory.read_replicas(
                 compiled.executable, state))
         elif state.path in second.program.states:
-            _write(second.executable, state, second.program.states[state.path])
+            tensor = second.program.states[state.path]  # the compiled one does not read it
+            value = host_tensor(tensor, state.path).to(torch_dtype(state.dtype))
+            if value.numel() == math.prod(state.sizes):
+                second.executable.write_state(state.path, value.data_ptr(), value.nbytes)
     second.call.run_for_nothing(tensors)
-
-
-def _write(target, state, tensor: torch.Tensor) -> None:
-    """A state that only the second program has, from the module."""
-    value = host_tensor(tensor, state.path).to(torch_dtype(state.dtype))
-    if value.numel() == math.prod(state.sizes):
-        target.write_state(state.path, value.data_ptr(), value.nbytes)

@@ -28,8 +28,7 @@ class Returned(Transparent, torch.Tensor):
 
 
 def _becomes(kind: type, marker: str) -> property:
-    """The attribute by which torch marks a tensor of a class that is not its own: such a tensor
-    gets the class that the mark stands for."""
+    """The attribute by which torch marks such a tensor, which then gets the class ``kind``."""
     def mark(self, value):
         self.__class__ = kind
         if kind is not torch.nn.Parameter:  # its class is the mark
@@ -44,15 +43,7 @@ Returned._is_buffer = _becomes(torch.Tensor, "_is_buffer")
 class OutputPlan:
     """How many results of one stream a call keeps, and the shape of the tensor that holds them.
 
-    Args:
-        mode: a resolved output mode (not ``Default``).
-        period: N of ``EveryN``.
-        device_iterations: D.
-        accumulation: G, 1 for inference.
-        replicas: R.
-
-    Raises:
-        poptorch.Error: ``EveryN`` with a period that does not divide D.
+    An Error for ``EveryN`` with a period that does not divide ``device_iterations``.
     """
 
     def __init__(self, mode: OutputMode, period: int, device_iterations: int, accumulation: int,
@@ -68,8 +59,10 @@ class OutputPlan:
         self.kept = self.steps * replicas
 
     def shape(self, sizes: list[int]) -> list[int]:
-        """The sizes of a tensor for all kept results of micro-batches of ``sizes``, side by side on
-        dim 0. A 0-d result stays 0-d when exactly one is kept."""
+        """The sizes of all kept results of micro-batches of ``sizes``, side by side on dimension 0.
+
+        A 0-d result stays 0-d when exactly one is kept.
+        """
         if sizes:
             return [self.kept * sizes[0], *sizes[1:]]
         return [] if self.kept == 1 else [self.kept]

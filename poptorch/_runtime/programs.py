@@ -35,10 +35,6 @@ class Programs:
     The weights of each program follow those of the module and of all other programs
     (:class:`WeightLink`). The optimizer's state, the state of the random generator and the buffers
     of each replica belong to the current program.
-
-    Attributes:
-        current: what a call runs; None: nothing is compiled.
-        all: each program, and how it came.
     """
 
     def __init__(self, wrapped: Wrapped, weights: WeightLink, device: Device,
@@ -53,8 +49,7 @@ class Programs:
         self.all: dict[CompiledModel, ProgramInfo] = {}
 
     def require(self, where: str) -> CompiledModel:
-        """The current program; raises an Error that names the method ``where`` if there is none.
-        """
+        """The current program; without one, an Error that names the method ``where``."""
         program = self.current
         if program is None:
             raise Error(f"[{where}] Model has not been compiled or has been destroyed. "
@@ -65,12 +60,7 @@ class Programs:
             restore: Callable[[], None] = lambda: None) -> None:
         """Makes a new program the current one. Where something is raised, nothing is compiled.
 
-        Args:
-            program: the program.
-            begin: when its compilation began, by ``time.monotonic``.
-            reason: why it was compiled.
-            restore: called once the program has the module's weights and the optimizer's states,
-                to give it others.
+        ``restore`` gives it other states than the module and the optimizer have.
         """
         carried = self._carried if self.current is None else CarriedOver.of(self.current)
         try:
@@ -92,8 +82,7 @@ class Programs:
         self.current, self._carried = program, None
 
     def select(self, program: CompiledModel) -> None:
-        """Makes one of :attr:`all` the current one. Where something is raised, nothing is
-        compiled."""
+        """Makes one of :attr:`all` the current one. If something is raised, nothing is compiled."""
         carried = CarriedOver.of(self.current)
         try:
             if program.executable.has_memory:

@@ -7,24 +7,15 @@ from poptorch.errors import Error
 _PATH = "rng"
 
 
-def _seed_of(random_seed: int | None) -> int:
-    """The seed, 64 bits: the given one, else what torch's default generator was last given."""
-    return (torch.initial_seed() if random_seed is None else random_seed) & (2**64 - 1)
-
-
 class RandomState:
-    """The random generator of one program.
-
-    Args:
-        executable: the program, whose generator is given the seed.
-        random_seed: of the options.
-    """
+    """The random generator of one program, which is given the seed of the options."""
 
     def __init__(self, executable, random_seed: int | None):
         self._executable = executable
         self._is_used = any(state.path == _PATH for state in executable.states())
         self._unused: list[int] = []  # the state of a program that draws no random numbers
-        self.write([_seed_of(random_seed), *[0] * executable.replicas])
+        seed = torch.initial_seed() if random_seed is None else random_seed
+        self.write([seed & (2**64 - 1), *[0] * executable.replicas])
 
     def read(self) -> list[int]:
         """Seed, then the counter of each replica."""
@@ -40,11 +31,7 @@ class RandomState:
         return [low | high << 32, *counters]
 
     def write(self, state: list[int]) -> None:
-        """Sets what :meth:`read` returned.
-
-        Raises:
-            poptorch.Error: It is not such a list.
-        """
+        """Sets what :meth:`read` returned; an Error for anything else."""
         executable = self._executable
         wanted = 1 + executable.replicas
         is_list = isinstance(state, (list, tuple)) and len(state) == wanted and all(

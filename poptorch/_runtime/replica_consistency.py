@@ -14,10 +14,6 @@ def shared_states(executable, program) -> list[tuple]:
 
     Buffers that runs change are each replica's own, and so is a weight of which the host gets the
     value of each replica.
-
-    Args:
-        executable: the compiled program.
-        program: what translate made.
     """
     if executable.replicas == 1:
         return []
@@ -31,12 +27,9 @@ def shared_states(executable, program) -> list[tuple]:
 
 
 def restore(executable, shared: list[tuple]) -> None:
-    """Gives replicas what the first of those that share a value has, which is what the host gets:
-    one after the other runs, and a run may have ended before the others changed it.
+    """Gives replicas what the first of those that share a value has, which is what the host gets.
 
-    Args:
-        executable: the compiled program.
-        shared: what :func:`shared_states` gave.
+    One after the other runs, and a run may have ended before the others changed it.
     """
     # In a forked process, and within another run of the program, nothing has run.
     with interrupts.deferred(), contextlib.suppress(Error):

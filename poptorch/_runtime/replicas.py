@@ -26,16 +26,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 def check_parameters(options: Options, grouped: dict[str, ReplicaGroups], captured) -> None:
-    """Checks that replicas that share a parameter go on having the same value of it.
-
-    Args:
-        options: resolved options.
-        grouped: groups of the parameters of which each group of replicas has its own, by path.
-        captured: what capture recorded.
-
-    Raises:
-        poptorch.Error: ``forward`` changes one by what differs from replica to replica.
-    """
+    """Raises an Error if ``forward`` changes a shared parameter by what differs in replicas."""
     replicas = options.replication_factor
     all_of_them = ReplicaGroups(replicas, replicas)
     parameters = {spec.name: grouped.get(spec.name, all_of_them) for spec in captured.inputs

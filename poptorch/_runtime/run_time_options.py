@@ -5,11 +5,7 @@ from poptorch.options import Options
 
 
 def check_read(options) -> None:
-    """Checks options that were read from a file.
-
-    Raises:
-        ValueError: They are none, or one of them is missing or of a value that it cannot have.
-    """
+    """Raises a ValueError unless an object from a file is valid options with all values."""
     if not isinstance(options, Options):
         raise ValueError(f"{options!r:.60} instead of options")
     if _values(options).keys() != _values(Options()).keys():
@@ -21,11 +17,7 @@ def check_read(options) -> None:
 
 
 def edited(options: Options, edit) -> Options:
-    """A copy of ``options`` that ``edit``, a function or None, has changed.
-
-    Raises:
-        poptorch.Error: An option was changed that is compiled in.
-    """
+    """A copy of ``options`` that ``edit`` has changed; an Error if that is compiled in."""
     new = options.clone()
     new._values["offline_ipu_version"] = None  # the program is compiled: now it may run
     before, run_time = _values(new), {row.name for _, row in new._rows() if row.is_run_time}
@@ -41,15 +33,7 @@ def edited(options: Options, edit) -> Options:
 
 
 def check_kept(own: Options, compiled: Options) -> None:
-    """Checks that a program has each operation that a wrapper's options are to look at.
-
-    Args:
-        own: of the wrapper.
-        compiled: those that the program was compiled with.
-
-    Raises:
-        poptorch.Error: It was compiled without that.
-    """
+    """Raises an Error if a program lacks a check that a wrapper's options ask for."""
     for name in ("floating_point_exceptions", "record_non_finite"):
         if getattr(own.Precision, name) and not getattr(compiled.Precision, name):
             raise Error(f"[loadExecutable] the executable was compiled with Precision.{name}="

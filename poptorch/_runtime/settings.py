@@ -5,26 +5,17 @@ import torch
 from poptorch._base import switches
 from poptorch._base.logging import use_log_options
 from poptorch._device.device import MOST_IPUS
-from poptorch._optimizer.link import OptimizerLink
 from poptorch._translate import StepSpec
 from poptorch._weights.grouping import check_divides
-from poptorch.enums import CommGroupType, MeanReductionStrategy, OutputMode, ReductionType
+from poptorch.enums import CommGroupType, OutputMode, ReductionType
 from poptorch.errors import Error
 from poptorch.options import Options
 
-_STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
-
 
 def resolved(options: Options, training: bool) -> Options:
-    """A frozen copy in which defaults that depend on the model are decided, but for that of
-    :func:`decide_mean_strategy`.
+    """A frozen copy in which defaults that depend on the module are decided.
 
-    Args:
-        options: the user's, which stay as they are.
-        training: whether the model trains.
-
-    Raises:
-        poptorch.Error: The options contradict one another.
+    An Error if options contradict one another.
     """
     own = options.clone()
     default = OutputMode.Final if training else OutputMode.All
@@ -41,27 +32,10 @@ def resolved(options: Options, training: bool) -> Options:
     return own
 
 
-def decide_mean_strategy(own: Options, given: Options, optimizer: OptimizerLink) -> None:
-    """Chooses when to divide, if the user leaves it open: sums in half precision must not
-    overflow.
-
-    Args:
-        own: the executor's, which are changed though they are frozen.
-        given: the user's.
-        optimizer: the one in use.
-    """
-    if getattr(given.Training, _STRATEGY) is None:
-        running, post = MeanReductionStrategy.Running, MeanReductionStrategy.Post
-        own.Training._values[_STRATEGY] = running if optimizer.has_half_sums() else post
-
-
 def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpec:
     """What translate puts around the captured graph. Rows name the fields that take their value.
 
-    Args:
-        options: resolved options.
-        training: whether a call trains.
-        weight_groups: path and groups of the weights with a value for each group of replicas.
+    ``weight_groups`` has the weights with a value for each group of replicas, by path.
     """
     reduction = options.Training.accumulation_and_replication_reduction_type
     return StepSpec(training=training, weight_groups=weight_groups,
@@ -79,25 +53,17 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
 
 def compile_options(options: Options) -> dict:
     """The options of ``_C.compile``. Rows name those that take their value."""
-    is_orthogonal = options.input_group_type is CommGroupType.Orthogonal
     return {"threads": torch.get_num_threads(), "max_ipus": MOST_IPUS,
             "power_of_two_ipus": not options.auto_round_num_ipus,
-            "orthogonal_input_groups": is_orthogonal,
+            "orthogonal_input_groups": options.input_group_type is CommGroupType.Orthogonal,
             **{row.compiler: group._values[row.name]
                for group, row in options._rows() if row.compiler}}
 
 
 def check_buffers(options: Options, module: torch.nn.Module, changed: list[str]) -> None:
-    """Checks what the options say about buffers.
+    """Checks what the options say about buffers, of which ``forward`` changes ``changed``.
 
-    Args:
-        options: resolved options.
-        module: the user's module.
-        changed: paths of the buffers that ``forward`` changes.
-
-    Raises:
-        poptorch.Error: Replicas would change a buffer that they share; or a buffer that the
-            options name is not there.
+    An Error if replicas would change one that they share, or a named buffer is not there.
     """
     if changed and options.broadcast_buffers and options.replication_factor > 1:
         raise Error(f"[broadcastBuffers] PopTorch does not support broadcasting buffers, and "

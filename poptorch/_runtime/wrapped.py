@@ -5,24 +5,22 @@ import torch
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._optimizer.link import OptimizerLink
 from poptorch._runtime import settings
+from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
 from poptorch.options import Options
+
+_STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
 
 
 class Wrapped:
     """The module, the options and the optimizer.
 
-    Args:
-        model: the module that is captured.
-        user_model: the module that the options and the optimizer refer to.
-        options: the user's.
-        training: whether a call trains.
-        optimizer: for training; None: SGD with a learning rate of 0.01.
+    ``model`` is captured; the options and the optimizer refer to ``user_model``.
 
     Attributes:
-        given_options: the user's.
-        options: resolved ones.
-        optimizer: the ``OptimizerLink``; None for inference.
+        given_options: the user's; ``options`` are the resolved ones.
+        optimizer: the ``OptimizerLink``, by default of SGD with a learning rate of 0.01; None for
+            inference.
         modes: which layers are in training mode.
     """
 
@@ -40,9 +38,11 @@ class Wrapped:
         self.decide_options()
 
     def decide_options(self) -> None:
-        """Sets the options that the user leaves open and that depend on the optimizer."""
-        if self.optimizer is not None:
-            settings.decide_mean_strategy(self.options, self.given_options, self.optimizer)
+        """Chooses when to divide, if the user leaves it open: half sums must not overflow."""
+        if self.optimizer is not None and getattr(self.given_options.Training, _STRATEGY) is None:
+            self.options.Training._values[_STRATEGY] = (  # though they are frozen
+                MeanReductionStrategy.Running if self.optimizer.has_half_sums()
+                else MeanReductionStrategy.Post)
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Uses another optimizer, or the same one with other settings, from the next call on.

@@ -1,9 +1,6 @@
 """The index of what is done with a call of torch: which table of which step takes it.
 
-A call of a Python function meets the handlers of the torch-function mode. What is not handled there
-reaches the recorder as ATen operations. Of each, the recorder decides whether it is recorded;
-functionalization replaces writes and inverts views; a rule, an op row or torch's own operator
-computes what is left. ``python -m poptorch how NAME`` prints this.
+``python -m poptorch how NAME`` prints this; docs/internals/torch_calls.md explains the steps.
 """
 
 import inspect
@@ -46,13 +43,8 @@ _ENDS = frozenset({"_same_values", "_query", "_device", "_composite", "_decompos
 
 
 class Step(NamedTuple):
-    """What one step does with an operation or function.
-
-    Attributes:
-        step: ``"function"``, ``"record"``, ``"functionalize"`` or ``"translate"``.
-        what: in words.
-        where: ``file:line function`` of the code that does it; empty: torch's own, or a table.
-    """
+    """What one step does with an operation or function; ``where`` is the ``file:line function``
+    that does it, empty for torch's own or a table."""
 
     step: str
     what: str
@@ -60,14 +52,7 @@ class Step(NamedTuple):
 
 
 def functions_named(name: str) -> dict[str, Step]:
-    """The handled functions of torch's Python API of a name.
-
-    Args:
-        name: with or without what stands before the last dot.
-
-    Returns:
-        By their full name.
-    """
+    """The handled functions of torch's Python API of a name, by their full name."""
     found = {}
     for function, handler in HANDLERS.items():
         own = getattr(function, "__name__", "")
@@ -142,11 +127,7 @@ def _place(function) -> str:
 
 
 def described(name: str) -> str:
-    """What is done with a function or operation, as text.
-
-    Raises:
-        poptorch.Error: No function and no operation has that name.
-    """
+    """What is done with a function or operation, as text."""
     lines = []
     for full, step in sorted(functions_named(name).items()):
         lines += [full, _line(step)]

@@ -14,13 +14,8 @@ _CARRIERS = {name: frozenset(ops) for name, ops in _C.annotations().items()}
 
 @dataclass(frozen=True)
 class Precision:
-    """How the device computes 16-bit numbers.
-
-    Attributes:
-        is_stochastic: whether it rounds to them by chance.
-        has_float16_partials: whether sums of products are kept in float16, unless an annotation
-            ``partials_type`` says something else.
-    """
+    """How the device computes 16-bit numbers: whether it rounds to them by chance, and keeps sums
+    of products in float16 where no annotation ``partials_type`` says something else."""
 
     is_stochastic: bool = False
     has_float16_partials: bool = False
@@ -32,21 +27,10 @@ DEFAULT = Precision()
 class Emitter:
     """Writes one graph of a module.
 
-    Attributes:
-        module: the ``_C.Module``.
-        graph: the ``_C.Graph`` that ops are appended to.
-        place: ``(file, line, module path)`` for the next ops, or None.
-        part: the part of the step that the next ops belong to: ``forward``, ``backward`` or
-            ``update``.
-        notes: attributes that every op gets that may carry them: ``recompute`` and those of the
-            annotations.
-        has_advanced_rng: whether the graph, or one that it runs, binds the next random state.
-        is_conditional: whether the graph runs on a condition, which each replica has for itself.
-
-    Args:
-        module: the ``_C.Module``.
-        graph: the ``_C.Graph`` to write.
-        precision: how 16-bit numbers are computed.
+    ``place`` (file, line, module path), ``part`` (``forward``, ``backward`` or ``update``) and
+    ``notes`` are for the next ops; notes are attributes of every op that may carry them.
+    ``has_advanced_rng``: the graph, or one that it runs, binds the next random state.
+    ``is_conditional``: each replica decides for itself whether it runs the graph.
     """
 
     def __init__(self, module, graph, precision: Precision = DEFAULT):
@@ -184,22 +168,18 @@ class Emitter:
         return self.op("slice", value, dim=dim, start=start, end=end, step=step)
 
     def full(self, sizes, value, dtype: torch.dtype):
-        """A tensor of one value.
-
-        Raises:
-            poptorch.Error: The (narrowed) dtype does not hold it.
-        """
+        """A tensor of one value, which the (narrowed) dtype must hold."""
         value = host_tensor(torch.tensor(value, dtype=dtype), "fill_value").item()
         return self.op("full", size=list(sizes), dtype=_C.DType(ir_dtype(dtype)),
-                       fill_value=_as_attr(value, ir_dtype(dtype)))
+                       fill_value=value)
 
     def synthetic(self, name: str, val: torch.Tensor):
         """Made-up values of an input: N(0, 1), or 0 where it is not of floating point."""
         dtype = ir_dtype(val.dtype)
         attrs = {"size": list(val.shape), "dtype": _C.DType(dtype)}
         if not val.is_floating_point():
-            return self.plain("full", [], {**attrs, "fill_value": _as_attr(0, dtype)},
-                              names=[name])[0]
+            zero = torch.zeros((), dtype=val.dtype).item()
+            return self.plain("full", [], {**attrs, "fill_value": zero}, names=[name])[0]
         return self.plain("random_normal", [self.rng()], {**attrs, "salt": self._own_salt()},
                           names=[name])[0]
 
@@ -240,11 +220,3 @@ class Emitter:
     def dtype_of(self, value) -> torch.dtype:
         """The torch dtype of a value."""
         return torch_dtype(value.dtype)
-
-
-def _as_attr(value, dtype: str):
-    if dtype == "bool":
-        return bool(value)
-    if dtype in ("f16", "bf16", "f32", "f64"):
-        return float(value)
-    return int(value)

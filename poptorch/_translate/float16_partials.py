@@ -9,6 +9,8 @@ pixels of each in order. Where a kernel reaches beyond an image, or between the 
 is spread by a stride, zeros are multiplied.
 """
 
+import itertools
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,17 +27,8 @@ def applies(name: str, operands: list) -> bool:
 
 
 def emit(e, name: str, operands: list, attrs: dict) -> list:
-    """Appends what has the results of a product.
-
-    Args:
-        e: an ``Emitter``.
-        name: one of ``PRODUCTS``.
-        operands: of that op.
-        attrs: of that op.
-
-    Raises:
-        poptorch.Error: The op's row refuses them.
-    """
+    """Appends what has the results of a product; ``name``, ``operands`` and ``attrs`` are those of
+    its op."""
     types = _C.infer(name, [value and (value.dtype, list(value.sizes)) for value in operands],
                      attrs)
     if name == "matmul":
@@ -73,19 +66,8 @@ def _added(e, start, a, b, attrs):
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Sizes of a convolution from ``wide`` images to ``narrow`` ones, which a transposed one
-    reverses.
-
-    Attributes:
-        groups: of channels.
-        wide: sizes of the images that a kernel is moved over.
-        narrow: sizes of the images with a pixel for each place of the kernel.
-        kernel: sizes.
-        stride: of each dimension, as the others.
-        padding: zeros around a wide image.
-        dilation: distance of the kernel's numbers.
-        transposed: whether the convolution goes from narrow to wide.
-    """
+    """Sizes of a convolution from ``wide`` images to ``narrow`` ones, with a pixel for each place
+    of the kernel; a transposed one goes from narrow to wide."""
 
     groups: int
     wide: list[int]
@@ -112,10 +94,7 @@ class _Geometry:
     @property
     def positions(self) -> list[tuple[int, ...]]:
         """Those in the kernel, in the order of memory."""
-        found: list[tuple[int, ...]] = [()]
-        for size in self.kernel:
-            found = [(*position, index) for position in found for index in range(size)]
-        return found
+        return list(itertools.product(*map(range, self.kernel)))
 
 
 def _convolution(e, x, weight, bias, g: _Geometry):
@@ -142,10 +121,8 @@ def _gradients(e, gradient, x, weight, g: _Geometry, wanted) -> list:
     if wanted[1]:
         rows = e.op("permute", _pixels(e, narrow, g), dims=[0, 2, 1])
         product = _product(e, rows, columns)  # [groups, narrow channels, positions * wide ones]
-        places, channels = len(g.positions), wide.sizes[1] // g.groups
-        product = e.reshape(product, [narrow.sizes[1], places, channels])
-        product = e.op("permute", product, dims=[0, 2, 1])
-        results[1] = e.reshape(product, weight.sizes)
+        sizes = [narrow.sizes[1], len(g.positions), wide.sizes[1] // g.groups]
+        results[1] = _rearranged(e, product, sizes, [0, 2, 1], weight.sizes)
     if wanted[2]:
         dims = [0, *range(2, len(x.sizes))]
         results[2] = e.op("sum", gradient, dim=dims, keepdim=False)
@@ -207,46 +184,42 @@ def _padded(e, x, pads: list[int]):
 def _side_by_side(e, parts: list, g: _Geometry):
     joined = parts[0] if len(parts) == 1 else e.op("cat", *parts, dim=1)
     images, channels = parts[0].sizes[0], parts[0].sizes[1] // g.groups
-    pixels = 1
-    for size in list(parts[0].sizes)[2:]:
-        pixels *= size
-    joined = e.reshape(joined, [images, len(parts), g.groups, channels, pixels])
-    joined = e.op("permute", joined, dims=[2, 0, 4, 1, 3])
-    return e.reshape(joined, [g.groups, images * pixels, len(parts) * channels])
+    pixels = math.prod(list(parts[0].sizes)[2:])
+    return _rearranged(e, joined, [images, len(parts), g.groups, channels, pixels],
+                       [2, 0, 4, 1, 3], [g.groups, images * pixels, len(parts) * channels])
 
 
 def _pixels(e, narrow, g: _Geometry):
     """[groups, pixels of all images, channels of a group]."""
     images, channels = narrow.sizes[0], narrow.sizes[1] // g.groups
-    pixels = 1
-    for size in g.narrow:
-        pixels *= size
-    narrow = e.reshape(narrow, [images, g.groups, channels, pixels])
-    narrow = e.op("permute", narrow, dims=[1, 0, 3, 2])
-    return e.reshape(narrow, [g.groups, images * pixels, channels])
+    pixels = math.prod(g.narrow)
+    return _rearranged(e, narrow, [images, g.groups, channels, pixels], [1, 0, 3, 2],
+                       [g.groups, images * pixels, channels])
 
 
 def _by_input(e, weight, g: _Geometry):
     """Weights [narrow channels, wide ones of a group, ...] as [groups, positions * wide ones,
     narrow ones of a group]."""
     outputs, inputs, places = weight.sizes[0] // g.groups, weight.sizes[1], len(g.positions)
-    weight = e.reshape(weight, [g.groups, outputs, inputs, places])
-    weight = e.op("permute", weight, dims=[0, 3, 2, 1])
-    return e.reshape(weight, [g.groups, places * inputs, outputs])
+    return _rearranged(e, weight, [g.groups, outputs, inputs, places], [0, 3, 2, 1],
+                       [g.groups, places * inputs, outputs])
 
 
 def _by_output(e, weight, g: _Geometry):
     """The same as [groups, positions * narrow ones of a group, wide ones]."""
     outputs, inputs, places = weight.sizes[0] // g.groups, weight.sizes[1], len(g.positions)
-    weight = e.reshape(weight, [g.groups, outputs, inputs, places])
-    weight = e.op("permute", weight, dims=[0, 3, 1, 2])
-    return e.reshape(weight, [g.groups, places * outputs, inputs])
+    return _rearranged(e, weight, [g.groups, outputs, inputs, places], [0, 3, 1, 2],
+                       [g.groups, places * outputs, inputs])
 
 
 def _images(e, product, images: int, sizes: list[int]):
     """[groups, pixels of all images, channels of a group] as images."""
     groups, channels = product.sizes[0], product.sizes[2]
     pixels = product.sizes[1] // images
-    product = e.reshape(product, [groups, images, pixels, channels])
-    product = e.op("permute", product, dims=[1, 0, 3, 2])
-    return e.reshape(product, [images, groups * channels, *sizes])
+    return _rearranged(e, product, [groups, images, pixels, channels], [1, 0, 3, 2],
+                       [images, groups * channels, *sizes])
+
+
+def _rearranged(e, x, sizes: list[int], dims: list[int], result):
+    """``x`` of ``sizes``, its dimensions in another order, with the sizes of the result."""
+    return e.reshape(e.op("permute", e.reshape(x, sizes), dims=dims), result)

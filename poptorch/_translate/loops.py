@@ -6,16 +6,10 @@ from poptorch._translate.emitter import Emitter
 
 
 class BodyEmitter(Emitter):
-    """Writes the body of a loop.
+    """Writes the body of a loop, which carries ``inputs`` values by itself.
 
-    Args:
-        outer: of the graph around.
-        graph: of the body.
-        inputs: how many values the loop carries by itself.
-
-    Attributes:
-        reads_rng: whether random numbers are drawn; the loop then carries the random state, too.
-        counter: the value that is the number of the round, if there is one.
+    If random numbers are drawn the loop carries the random state, too; ``counter`` is then the
+    number of the round, if there is one.
     """
 
     def __init__(self, outer: Emitter, graph, inputs: int):
@@ -43,12 +37,7 @@ class BodyEmitter(Emitter):
 
 
 def emit(nodes, node) -> list:
-    """Appends a loop; returns what it carries at the end.
-
-    Args:
-        nodes: of the graph around.
-        node: that runs the body.
-    """
+    """Appends a loop, of a node that runs its body; returns what it carries at the end."""
     e, region = nodes.emitter, region_of(node)
     rounds = region.rounds
     operands = [nodes.narrowed_value(outer) for outer in node.args]

@@ -36,16 +36,9 @@ _HALVES = ("f16", "bf16")
 class LossScale:
     """What one translation has of it.
 
-    Args:
-        spec: the loops around the graph.
-        loss: dtype of the loss.
-
-    Attributes:
-        loss: dtype of the loss.
-        value: what the host sent, float32 without dimensions; once :meth:`finish` was called.
-        final: by what the loss was multiplied.
-        inverse: the factor that undoes it.
-        skip: whether there was an overflow; None where that is not asked.
+    Once :meth:`finish` was called, ``value`` is what the host sent, ``final`` what the loss was
+    multiplied by, ``inverse`` the factor that undoes it, and ``skip`` whether there was an overflow
+    (None where that is not asked).
     """
 
     def __init__(self, spec, loss: torch.dtype):
@@ -68,12 +61,7 @@ class LossScale:
         return e.plain("expand", [scale], {"size": list(val.shape), "part": "backward"})[0]
 
     def finish(self, e, gradients: dict) -> None:
-        """Makes the values of the update.
-
-        Args:
-            e: emitter of the graph that has it.
-            gradients: of one replica, combined, by name.
-        """
+        """Makes the values of the update, of the combined gradients of one replica."""
         self.value = self._initial(e, UPDATE_STREAM)
         self.final = self._final(e, self.value)
         rounded = cast(e, cast(e, self.final, self.loss), _wide(self.loss))
@@ -98,12 +86,8 @@ class LossScale:
         return total
 
     def advance(self, e, large) -> None:
-        """Finds the factor of the next update.
-
-        Args:
-            e: emitter of the graph that has the update.
-            large: what :meth:`count_large` found, summed over micro-batches.
-        """
+        """Finds the factor of the next update; ``large`` is from :meth:`count_large`, summed over
+        micro-batches."""
         count = self._spec.accumulation * self._spec.replicas * self._elements
         allowed = e.constant(MOST_LARGE * count, torch.float32)
         is_large = op(e, "gt", self._over_replicas(e, large), allowed)

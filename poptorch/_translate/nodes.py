@@ -37,17 +37,8 @@ _FLOAT_ONLY = frozenset({
 
 
 class Nodes:
-    """Translates the nodes of a captured graph, in order.
-
-    Args:
-        emitter: writes the ops.
-        has_blocks: as the attribute.
-
-    Attributes:
-        has_blocks: whether the program has any.
-        values: what each translated FX node became: a value, or a list of values.
-        ranges: the range of each node's integers, or the list of those of its results.
-    """
+    """Translates the nodes of a captured graph, in order. ``values`` has what each became: a value,
+    or a list of them; ``ranges`` the range of its integers, or a list likewise."""
 
     def __init__(self, emitter: Emitter, has_blocks: bool = False):
         self.emitter = emitter
@@ -58,12 +49,8 @@ class Nodes:
         self._rules: dict = {}
 
     def translate(self, node: torch.fx.Node) -> None:
-        """Appends the ops of one ``call_function`` node.
-
-        Raises:
-            poptorch.Error: The op row refuses the operands; with the user's place, and in
-                PyTorch's words and class where it refuses them too.
-        """
+        """Appends the ops of one ``call_function`` node. If its row refuses the operands, the error
+        has the user's place, and PyTorch's words and class where it refuses them too."""
         if node.target is operator.getitem:
             of, index = node.args
             self.values[node] = self.values[of][index]
@@ -143,7 +130,7 @@ class Nodes:
     def rule_for(self, target):
         """What translates the nodes of an overload."""
         schema = target._schema
-        full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        full = target.name()
         base = schema.name.removeprefix("aten::")
         row = self._rows.get(full) or self._rows.get(schema.name)
         # A rule for `max` holds for all its overloads but those that a row of another name takes.
@@ -185,11 +172,8 @@ class _RowRule:
         if self.row["name"] in _FLOAT_ONLY and not _result_dtype(node).is_floating_point:
             return opaque.emit(e, node, *args, **kwargs)
         operands, attrs = [], {}
-        for position, argument in enumerate(self.schema.arguments):
-            if position < len(args):
-                value = args[position]
-            else:
-                value = kwargs.get(argument.name, argument.default_value)
+        values = opaque.by_schema(self.schema, args, kwargs)
+        for argument, value in zip(self.schema.arguments, values):
             self._place(e, node, argument, value, operands, attrs)
         if self.row["random"]:
             self._random(e, node, operands, attrs)
@@ -213,7 +197,7 @@ class _RowRule:
             pass
         elif isinstance(value, _C.Value):
             operands.append(value)
-        elif isinstance(value, list) and _is_tensor_list(argument):
+        elif isinstance(value, list) and "Tensor" in str(argument.type):
             operands.extend(value)
         elif value is None and "Tensor" in str(argument.type):
             operands.append(None)
@@ -229,10 +213,6 @@ class _RowRule:
         attrs["salt"] = e.salt(salt)
         needs = attrs.get("dropout_p", 1.0) > 0
         operands.append(e.rng() if needs else None)
-
-
-def _is_tensor_list(argument) -> bool:
-    return "List" in str(argument.type) and "Tensor" in str(argument.type)
 
 
 def as_attr(value):

@@ -5,6 +5,7 @@ import itertools
 import torch
 
 from poptorch import _C
+from poptorch._base.torch_private.basic import pytree
 from poptorch._base.types import ir_dtype
 from poptorch._capture.decompose.functional_ops import ORIGINALS
 from poptorch.errors import Error
@@ -14,35 +15,25 @@ _DTYPES = {torch.int64: "i64", torch.float64: "f64"}
 
 def emit(e, node, *args, **kwargs):
     """Appends the opaque op of a node: its arguments by schema, tensors by operand number."""
-    schema = ORIGINALS.get(node.target, node.target)._schema
+    target = ORIGINALS.get(node.target, node.target)
+    schema = target._schema
     writer = _Arguments()
-    pairs = zip(_by_schema(schema, args, kwargs), _by_schema(schema, node.args, node.kwargs))
-    attrs = {"args": list(itertools.starmap(writer.write, pairs)), "overload": _full_name(schema),
+    pairs = zip(by_schema(schema, args, kwargs), by_schema(schema, node.args, node.kwargs))
+    attrs = {"args": list(itertools.starmap(writer.write, pairs)), "overload": target.name(),
              **writer.notes()}
     if "salt" in node.meta:
         _add_generator(e, node, schema, writer, attrs)
-    vals = _flat(node.meta["val"])
+    vals, structure = pytree.tree_flatten(node.meta["val"])
     types = [(ir_dtype(v.dtype), list(v.shape)) if isinstance(v, torch.Tensor) else ("f32", [0])
              for v in vals]
     results = e.ops("aten", writer.operands, attrs, types)
-    return _structured(node.meta["val"], iter(results))
+    return pytree.tree_unflatten(results, structure)
 
 
-def _full_name(schema) -> str:
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-
-
-def _by_schema(schema, args, kwargs) -> list:
+def by_schema(schema, args, kwargs) -> list:
     """All arguments in the order of the schema, with its defaults where none is given."""
-    values = []
-    for position, argument in enumerate(schema.arguments):
-        if position < len(args):
-            values.append(args[position])
-        elif argument.name in kwargs:
-            values.append(kwargs[argument.name])
-        else:
-            values.append(argument.default_value)
-    return values
+    return [*args, *(kwargs.get(argument.name, argument.default_value)
+                     for argument in schema.arguments[len(args):])]
 
 
 def _add_generator(e, node, schema, writer, attrs) -> None:
@@ -56,11 +47,7 @@ def _add_generator(e, node, schema, writer, attrs) -> None:
 
 
 class _Arguments:
-    """Writes arguments as attributes and collects the operands they refer to.
-
-    Attributes:
-        operands: the values.
-    """
+    """Writes arguments as attributes and collects the operands they refer to."""
 
     def __init__(self):
         self.operands: list = []
@@ -103,13 +90,3 @@ class _Arguments:
         self.operands.append(value)
         self._given.append(given)
         return len(self.operands) - 1
-
-
-def _flat(val) -> list:
-    return [v for part in val for v in _flat(part)] if isinstance(val, (list, tuple)) else [val]
-
-
-def _structured(val, results):
-    if isinstance(val, (list, tuple)):
-        return [_structured(part, results) for part in val]
-    return next(results)

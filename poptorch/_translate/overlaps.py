@@ -14,10 +14,7 @@ def overlap_attrs(captured, is_input: bool, name: str) -> dict:
 
 
 def check_overlaps(captured, spec, partition) -> None:
-    """Checks what the options and the strategy say about copies that overlap.
-
-    Raises:
-        poptorch.Error: There are no IO tiles, or the model is a pipeline.
+    """Checks that copies may overlap as the model says: there are IO tiles, and it is no pipeline.
     """
     for said in captured.overlaps:
         if said.mode not in _WORDS:

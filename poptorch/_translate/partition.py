@@ -6,16 +6,8 @@ from poptorch.errors import error_at
 
 
 def partition_of(captured, spec) -> Partition | None:
-    """Where the blocks of a model run; None when it has none.
-
-    Args:
-        captured: what capture returned.
-        spec: the step, with the strategy and the options that it must agree with.
-
-    Raises:
-        poptorch.Error: A block, an operation or an option breaks a rule of the strategy; with the
-            place in the user's program.
-    """
+    """Where the blocks of a model run, checked against the rules of the strategy; None when it has
+    none."""
     if not captured.blocks:
         return None
     _check_outside(captured, spec.strategy)
@@ -63,13 +55,8 @@ def _check_steps(captured, partition: Partition, spec) -> None:
 
 
 def emit_strategy(e, partition: Partition | None, io_tiles: int) -> None:
-    """Appends the op ``strategy``: where each block runs, and what each IPU sets apart.
-
-    Args:
-        e: emitter of the graph ``main``.
-        partition: where the blocks run; None without blocks: all is one stage.
-        io_tiles: tiles of each IPU that only transfer.
-    """
+    """Appends the op ``strategy``: where each block runs (None: all is one stage), and the IO
+    tiles."""
     if partition is None and not io_tiles:
         return
     partition = partition or Partition("sharded", ())

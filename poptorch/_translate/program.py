@@ -16,7 +16,6 @@ import torch
 from poptorch import _C
 from poptorch._base.types import ir_dtype, unnarrowed
 from poptorch._capture.graph.captured import OutputSpec
-from poptorch._capture.graph.inlining import inlined
 from poptorch._translate import integer_ranges, reduction
 from poptorch._translate.emitter import Emitter, Precision
 from poptorch._translate.loss_scale import LossScale
@@ -33,29 +32,12 @@ from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrate
 
 @dataclass(frozen=True)
 class StepSpec:
-    """What surrounds the captured graph.
+    """What surrounds the captured graph, as the options say it.
 
-    Attributes:
-        training: whether gradients are computed and weights updated.
-        device_iterations: D, steps for each call.
-        accumulation: G, micro-batches for each update.
-        replicas: R, over which gradients are reduced.
-        input_group_size: g, replicas that read the same inputs.
-        weight_groups: path and groups of the weights with a value for each group of replicas.
-        mean: combine gradients of micro-batches and replicas by their mean, else by their sum.
-        mean_strategy: when they are divided; None for inference.
-        automatic_loss_scaling: find a factor of the loss scale while training.
-        clip_norm: the largest norm of all gradients together; None: any.
-        clip_value: the largest absolute value of an element of a gradient; None: any.
-        synthetic_data: make inputs on the device.
-        keep_gradients: stream the gradients that the optimizer sees to the host.
-        anchors: ``(short name, name)`` of the tensors inside of the model that the host gets too.
-        stochastic_rounding: whether the device rounds to 16 bits by chance.
-        float16_partials: whether sums of float16 products are kept in float16.
-        strategy: makes stages of the model's blocks.
-        io_tiles: tiles of each IPU that only transfer.
-        locations: role and attributes of the kinds of tensors that are not kept where the
-            strategy has them, as the op ``tensor_location`` takes them.
+    Gradients are reduced over ``replicas``; ``input_group_size`` of them read the same inputs.
+    ``weight_groups`` has the weights with a value for each group of replicas. ``anchors`` are
+    ``(short name, name)`` of tensors that the host gets too. ``locations`` has role and attributes
+    of each op ``tensor_location``.
     """
 
     training: bool
@@ -110,21 +92,12 @@ class StepSpec:
 class Program:
     """A translated module and the names by which the host talks to it.
 
-    Attributes:
-        module: the ``_C.Module``.
-        partition: where the model's blocks run, None without blocks.
-        inputs: stream of each tensor input that the graph reads, by position among the inputs.
-        layouts: how the tensor inputs must lie in memory, by position, where it makes a difference.
-        outputs: ``(stream, output spec)`` of each value that goes to the host.
-        states: host tensor of each parameter, buffer and captured tensor, by state path.
-        weight_groups: groups of the states that have a value for each group of replicas, by path.
-        updated: paths of the states that a run changes.
-        changed: value of each trained parameter that ``forward`` itself changes, by path.
-        optimizer: the optimizer's states and hyper-parameters, None without one.
-        bound: what makes the value of each tensor that the update has, by name; until all is
-            translated.
-        tensor_names: names of all tensors, see ``tensor_names.py``.
-        host_sites: the calls of functions of the host that the module names by their numbers.
+    ``inputs`` has the stream of each tensor input that the graph reads, by position, and
+    ``layouts`` how it must lie in memory, where it makes a difference; ``outputs`` has ``(stream,
+    output spec)``. ``states`` are the host tensors of parameters, buffers and captured tensors by
+    path; a run changes those in ``updated``, and ``changed`` has the values of trained parameters
+    that ``forward`` itself changes. ``bound`` makes the tensors of the update by name, until all is
+    translated.
     """
 
     module: object
@@ -145,14 +118,8 @@ class Program:
 def translate(captured, spec: StepSpec, optimizer=None) -> Program:
     """Translates a captured graph into the module of a whole step.
 
-    Args:
-        captured: what ``poptorch._capture.capture`` returned.
-        spec: loops and reductions around it.
-        optimizer: for training, what appends the update and says what types sums of gradients
-            have: an ``OptimizerLink``.
-
-    Raises:
-        poptorch.Error: An op or type cannot be translated; with the user's place.
+    ``optimizer`` is for training: an ``OptimizerLink``, which appends the update and says what
+    types sums of gradients have. What cannot be translated is an Error with the user's place.
     """
     return _Translation(captured, spec, optimizer).program
 
@@ -162,7 +129,7 @@ class _Translation:
 
     def __init__(self, captured, spec: StepSpec, optimizer):
         # A region that runs once is where its node is; loops will be graphs of the module.
-        captured = recomputed(inlined(captured))
+        captured = recomputed(captured)
         self.captured = captured
         self.spec = spec
         partition = partition_of(captured, spec)

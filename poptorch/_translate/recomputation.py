@@ -40,11 +40,7 @@ def recomputed(captured):
 
 
 class _Recomputation:
-    """The state of one rewriting.
-
-    Attributes:
-        result: the new captured program.
-    """
+    """The state of one rewriting; ``result`` is the new captured program."""
 
     def __init__(self, captured, marks: list[fx.Node]):
         self._order = {node: place for place, node in enumerate(captured.graph.nodes)}

@@ -25,13 +25,7 @@ _HALVES = ("f16", "bf16")
 
 @dataclass(frozen=True)
 class Reduction:
-    """By what one gradient is divided, and when.
-
-    Attributes:
-        each: a micro-batch's gradient as it is added.
-        over_replicas: ``"mean"`` or ``"sum"``.
-        last: the result.
-    """
+    """By what one gradient is divided: each micro-batch's as it is added, and the result."""
 
     each: int = 1
     over_replicas: str = "sum"
@@ -60,16 +54,8 @@ def of(spec, value, path: str) -> Reduction:
 
 
 def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
-    """The gradient that the optimizer sees.
-
-    Args:
-        emitter: of the graph around the micro-batches.
-        spec: the loops around the graph.
-        gradient: the IR value of the sum over a replica's micro-batches; of the gradient itself
-            where there is one micro-batch.
-        path: of the parameter.
-        dtype: in which gradients are added up.
-    """
+    """The gradient that the optimizer sees, of the sum over a replica's micro-batches; ``dtype`` is
+    that in which gradients are added up."""
     groups = spec.reducing(path)
     if spec.accumulation == 1 and groups.size > 1 and gradient.dtype != ir_dtype(dtype):
         attrs = {"dtype": _C.DType(ir_dtype(dtype)), "part": "backward"}
@@ -86,15 +72,10 @@ def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
 
 
 def of_host(spec, loss: str, scale: float | None) -> float | None:
-    """By what a gradient of one micro-batch is divided, to be its part of that of the whole loss.
+    """By what a gradient of one micro-batch is divided, to be its part of that of the whole loss;
+    None where only the program knows it.
 
-    Args:
-        spec: the loops around the graph.
-        loss: dtype of the loss on the device, which rounds its scale.
-        scale: the loss scale that was sent; None: there is none.
-
-    Returns:
-        The divisor; None where only the program knows it.
+    The device rounds the loss scale, if one was sent, to the dtype ``loss``.
     """
     if spec.automatic_loss_scaling:
         return None

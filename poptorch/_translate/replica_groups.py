@@ -7,13 +7,8 @@ from poptorch.errors import Error
 
 @dataclass(frozen=True)
 class ReplicaGroups:
-    """Groups of equal size, numbered as csrc/run/replica_groups.h does it.
-
-    Attributes:
-        replicas: R, those of all groups.
-        size: of one group; it divides R.
-        is_orthogonal: a group is every n-th replica, where there are n groups; else neighbours.
-    """
+    """Groups of ``size`` replicas, numbered as csrc/run/replica_groups.h does it: each n-th replica
+    of n groups if they are orthogonal, else neighbours."""
 
     replicas: int
     size: int = 1
@@ -40,11 +35,8 @@ class ReplicaGroups:
 
 @dataclass(frozen=True)
 class WeightGroups(ReplicaGroups):
-    """The groups of a weight, which on the host has one more dimension, the first.
-
-    Attributes:
-        reads_all: the host gets the value of each replica, not of each group.
-    """
+    """The groups of a weight, which on the host has one more dimension, the first. With
+    ``reads_all`` the host gets the value of each replica, not of each group."""
 
     reads_all: bool = False
 
@@ -62,11 +54,7 @@ class WeightGroups(ReplicaGroups):
         return self.of(replica) if entries == self.count else replica
 
     def check(self, path: str, shape: tuple[int, ...]) -> None:
-        """Checks that the first dimension of the host's tensor is that of the groups.
-
-        Raises:
-            poptorch.Error: It is not.
-        """
+        """Checks that the first dimension of the host's tensor is that of the groups."""
         if shape and shape[0] in (self.count, self.entries):
             return
         each = f", or of {self.replicas}, one for each replica" if self.reads_all else ""

@@ -12,6 +12,7 @@ the type has.
 """
 
 from poptorch import _C
+from poptorch._base.torch_private.basic import pytree
 
 _HALVES = frozenset({"f16", "bf16"})
 
@@ -49,7 +50,7 @@ def rounds(name: str, attrs: dict) -> bool:
 def result_types(name: str, operands: list, attrs: dict, types) -> list:
     """``(dtype, sizes)`` of an op's results, where one of them can be of 16 bits; else nothing."""
     given = [value.dtype for value in operands if value is not None]
-    named = [value.name for value in _flat(list(attrs.values())) if isinstance(value, _C.DType)]
+    named = [value.name for value in pytree.tree_leaves(attrs) if isinstance(value, _C.DType)]
     if types is None:
         if _HALVES.isdisjoint(given) and _HALVES.isdisjoint(named):
             return []
@@ -68,7 +69,3 @@ def widened(attr):
 def is_half(dtype: str) -> bool:
     """Whether a type has 16 bits."""
     return dtype in _HALVES
-
-
-def _flat(attr):
-    return [part for item in attr for part in _flat(item)] if isinstance(attr, list) else [attr]

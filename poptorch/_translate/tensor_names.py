@@ -26,15 +26,8 @@ _STATES = ("param", "buffer")
 
 
 class TensorNames:
-    """All names of one captured model.
-
-    Args:
-        captured: what capture recorded.
-
-    Attributes:
-        nodes: the node of each tensor of forward and backward, by name.
-        gradients: names of the parameters that have a gradient.
-    """
+    """All names of one captured model: ``nodes`` of forward and backward by name, and
+    ``gradients``, the parameters that have one."""
 
     def __init__(self, captured):
         self.nodes: dict[str, torch.fx.Node] = {}
@@ -52,7 +45,7 @@ class TensorNames:
                 if name is not None:
                     self.nodes[name] = node
             elif node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor):
-                self._add(_operation(node), node)
+                self._add(title(node), node)
         self.nodes |= results
         self.gradients = [spec.name for spec in captured.outputs if spec.kind == "grad"]
 
@@ -86,11 +79,15 @@ class TensorNames:
                      f"executor.getTensorNames() lists all.")
 
 
-def _operation(node: torch.fx.Node) -> str:
+def title(node: torch.fx.Node) -> str:
+    """What the names of an operation's results begin with."""
     source = node.args[0] if node.target is operator.getitem else node
-    target = source.target
-    schema = getattr(target, "_schema", None)
-    name = schema.name.rpartition("::")[2] if schema else target.__name__
     module = (source.meta.get("module") or "").rstrip("/")  # of a name scope outside of modules
-    parts = ["backward" if node.meta.get("backward") else "", module, name]
+    parts = ["backward" if node.meta.get("backward") else "", module, operation_name(source)]
     return "/".join(part for part in parts if part)
+
+
+def operation_name(node: torch.fx.Node) -> str:
+    """The name of an operation without namespace and overload."""
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.rpartition("::")[2] if schema else node.target.__name__

@@ -1,13 +1,13 @@
 """Loads data ahead in a process of its own."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
-from poptorch._base.checks import Bool, at_least, one_of
+from poptorch._base.checks import Bool, Number, at_least, one_of
 from poptorch.data import _worker
 from poptorch.data._changes import Changes
 from poptorch.data._launch import launch
@@ -78,8 +78,9 @@ class AsynchronousDataAccessor:
         one_of(SharingStrategy, sharing_strategy, f"{where} sharing_strategy")
         if rebatched_size is not None:
             at_least(1, rebatched_size, f"{where} rebatched_size")
+        rest_ms = Number(has_zero=True)(miss_sleep_time_in_ms, f"{where} miss_sleep_time_in_ms")
         self._settings = _worker.Settings(
-            slots=buffer_size + 1, rest_s=_milliseconds(miss_sleep_time_in_ms) / 1000,
+            slots=buffer_size + 1, rest_s=rest_ms / 1000,
             load_indefinitely=load_indefinitely, early_preload=early_preload,
             random_state=RandomState())
         self._settings.random_state.leave()
@@ -105,7 +106,7 @@ class AsynchronousDataAccessor:
     def __len__(self) -> int:
         return len(self._source)
 
-    def __iter__(self) -> "_Epoch":
+    def __iter__(self) -> Iterator[Any]:
         if not self._is_untouched:
             self._epoch += 1
         self._check_is_open()
@@ -113,7 +114,7 @@ class AsynchronousDataAccessor:
         self._is_untouched = True
         self._link.send(_worker.WANT_EPOCH, self._epoch)
         self._iterators += 1
-        return _Epoch(self, self._iterators)
+        return self._items(self._iterators)
 
     def _start(self, strategy: SharingStrategy) -> None:
         process, connection, has_begun = launch(strategy, self._source, self._settings)
@@ -134,20 +135,21 @@ class AsynchronousDataAccessor:
         finally:
             has_begun()
 
-    def _next(self, iterator: int):
-        """The next item, for the iterator of a number."""
-        if iterator != self._iterators:
-            raise Error("[AsynchronousDataAccessor] this iterator is no longer valid: a newer one "
-                        "was made of the same loader. Use one iterator at a time.")
-        self._check_is_open()
-        self._is_untouched = False
-        self._link.free_delivered(keep=1)
-        message = self._receive(self._epoch)
-        if message[0] == "item":
-            return self._link.item_of(message)
-        if message[0] == "error":
-            message[2].reraise()
-        raise StopIteration
+    def _items(self, iterator: int) -> Iterator[Any]:
+        """The items of an epoch, for the iterator of a number."""
+        while True:
+            if iterator != self._iterators:
+                raise Error("[AsynchronousDataAccessor] this iterator is no longer valid: a newer "
+                            "one was made of the same loader. Use one iterator at a time.")
+            self._check_is_open()
+            self._is_untouched = False
+            self._link.free_delivered(keep=1)
+            message = self._receive(self._epoch)
+            if message[0] == "error":
+                message[2].reraise()
+            if message[0] == "end":
+                return
+            yield self._link.item_of(message)
 
     def _receive(self, epoch: int) -> tuple:
         """The next message of an epoch; items of earlier epochs are dropped."""
@@ -170,35 +172,6 @@ class AsynchronousDataAccessor:
         if not self._link.is_open:
             raise Error("[AsynchronousDataAccessor] its process was ended by terminate() or by an "
                         "error. Make a new loader.")
-
-
-class _Epoch:
-    """An iterator over one epoch."""
-
-    def __init__(self, accessor: AsynchronousDataAccessor, number: int):
-        self._accessor, self._number, self._is_over = accessor, number, False
-
-    def __iter__(self) -> "_Epoch":
-        return self
-
-    def __next__(self) -> Any:
-        if self._is_over:
-            raise StopIteration
-        try:
-            return self._accessor._next(self._number)
-        except BaseException:
-            self._is_over = True
-            raise
-
-
-def _milliseconds(value) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"[AsynchronousDataAccessor miss_sleep_time_in_ms] expected a number of "
-                        f"milliseconds, got {type(value).__name__} {value!r}.")
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"[AsynchronousDataAccessor miss_sleep_time_in_ms] expected a number of "
-                         f"milliseconds of at least 0, got {value}.")
-    return float(value)
 
 
 def _source_of(dataset, rebatched_size: int | None) -> Source:

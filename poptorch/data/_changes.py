@@ -9,11 +9,7 @@ from poptorch._base.value_snapshot import MISSING, VALUES, same
 
 
 class Changes:
-    """The numbers and texts in attributes of a data set and its samplers, as they were.
-
-    Args:
-        data: a data set, a loader or another iterable.
-    """
+    """The numbers and texts in attributes of a data set and its samplers, as they were."""
 
     def __init__(self, data):
         self._found = [(one, _plain(one)) for one in _objects(data)]

@@ -22,10 +22,6 @@ def join(parts: list):
 
     Containers are joined member by member; what has rows is put one after
     the other, tensors without dimensions as a vector; other values must be the same in all parts.
-
-    Raises:
-        ValueError: The parts differ in structure, or in a value that is not a tensor.
-        poptorch.Error: A container holds itself, or tensors beside its parts.
     """
     leaves, structure = _taken_apart(parts[0])
     if len(parts) == 1 and all(getattr(leaf, "ndim", 1) for leaf in leaves):
@@ -43,11 +39,7 @@ def join(parts: list):
 
 def row_count(item) -> int:
     """How many rows (samples) an item has: the length of its tensors and lists, but for empty
-    lists where there is something else.
-
-    Raises:
-        ValueError: It has none, or they have different lengths.
-    """
+    lists where there is something else."""
     leaves = _taken_apart(item)[0]
     # An empty list is what default_collate makes of samples that hold empty lists.
     told = [leaf for leaf in leaves if not (type(leaf) is list and not leaf)] or leaves

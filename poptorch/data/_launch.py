@@ -1,20 +1,20 @@
 """Starts the loading process; each sharing strategy is a way to hand it the data set."""
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from multiprocessing import forkserver
 
 import torch
 
 from poptorch.data import _worker
-from poptorch.data._slots import Packed, pack, unpack
+from poptorch.data._slots import pack, unpack
 from poptorch.data._sources import Source
 from poptorch.enums import SharingStrategy
 from poptorch.errors import Error
@@ -27,38 +27,11 @@ _METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class _InFile:
-    """A source that waits in a file, which is removed once it has been read."""
-
-    path: str
-
-    def __call__(self) -> Source:
-        with open(self.path, "rb") as file:
-            source = pickle.load(file)
-        os.unlink(self.path)
-        return source
-
-
-@dataclass(frozen=True)
-class _Inherited:
-    """A source whose tensors a forked process has inherited; all else of it is pickled."""
-
-    packed: Packed
-
-    def __call__(self) -> Source:
-        return unpack(self.packed.rest, self.packed.tensors)
-
-
 def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings):
     """Starts a process that loads ``source``.
 
-    Returns:
-        The process, this program's end of the connection to it, and a function to be called when
-        the process has begun to load, or failed to.
-
-    Raises:
-        poptorch.Error: The data set cannot be handed over in this way.
+    Returns the process, this program's end of the connection to it, and a function to be called
+    when the process has begun to load, or failed to.
     """
     method = _METHODS[strategy]
     workers = "fork" if strategy is SharingStrategy.Fork else multiprocessing.get_start_method()
@@ -80,11 +53,19 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
             # Not a daemon: those may not have children, and torch's workers are its children.
             process = context.Process(target=_worker.main, daemon=False, name="poptorch-data",
                                       args=(theirs, source, settings, workers, inherited))
-            with _unwarned() if is_checked_fork else contextlib.nullcontext():
+            with warnings.catch_warnings():
+                if is_checked_fork:  # Python 3.12 and later count all threads: _is_fork_safe
+                    warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork",
+                                            DeprecationWarning)
                 process.start()
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, OSError) as error:
             ours.close()
-            raise _handing_over_error(strategy, error) from error
+            raise Error(
+                f"[AsynchronousDataAccessor] the data set cannot be handed to a new process by "
+                f"SharingStrategy.{strategy.name}: {type(error).__name__}: {error}. Data set, "
+                f"sampler and collate function must be picklable (classes and functions of a "
+                f"module, no lambdas), or use SharingStrategy.Fork, which pickles nothing."
+            ) from error
         finally:
             theirs.close()
         return process, ours, clean_up.pop_all().close
@@ -100,33 +81,27 @@ def _is_fork_safe() -> bool:
     return multiprocessing.get_start_method() == "fork" and len(sys._current_frames()) == 1
 
 
-@contextlib.contextmanager
-def _unwarned() -> Iterator[None]:
-    """Without the warning of Python 3.12 and later, which counts all threads: _is_fork_safe."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
-        yield
-
-
-def _inherited(source: Source) -> _Inherited | None:
-    """A source for a fork; None: it does not pickle, or only while a process is started."""
+def _inherited(source: Source) -> Callable[[], Source] | None:
+    """What gives a source after a fork, which inherits its tensors; all else of it is pickled.
+    None: it does not pickle, or only while a process is started."""
     try:
-        return _Inherited(pack(source))
+        packed = pack(source)
     except Exception:
         return None
+    return functools.partial(unpack, packed.rest, packed.tensors)
 
 
-def _write(source: Source, clean_up: contextlib.ExitStack) -> _InFile:
+def _write(source: Source, clean_up: contextlib.ExitStack) -> Callable[[], Source]:
     fd, path = tempfile.mkstemp(prefix="poptorch-data-")
-    clean_up.callback(_remove, path)
+    clean_up.callback(os.unlink, path)
     with os.fdopen(fd, "wb") as file:
         pickle.dump(source, file, protocol=pickle.HIGHEST_PROTOCOL)
-    return _InFile(path)
+    return functools.partial(_read, path)
 
 
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+def _read(path: str) -> Source:
+    with open(path, "rb") as file:
+        return pickle.load(file)
 
 
 def _preload_server() -> None:
@@ -134,10 +109,3 @@ def _preload_server() -> None:
     names = list(getattr(forkserver._forkserver, "_preload_modules", ["__main__"]))
     if _worker.__name__ not in names:
         forkserver.set_forkserver_preload([*names, _worker.__name__])
-
-
-def _handing_over_error(strategy: SharingStrategy, error: Exception) -> Error:
-    return Error(f"[AsynchronousDataAccessor] the data set cannot be handed to a new process by "
-                 f"SharingStrategy.{strategy.name}: {type(error).__name__}: {error}. Data set, "
-                 f"sampler and collate function must be picklable (classes and functions of a "
-                 f"module, no lambdas), or use SharingStrategy.Fork, which pickles nothing.")

@@ -19,6 +19,11 @@ _POLL_S = 1.0
 _END_S = _worker.GRACE_S + 0.5
 
 
+def _send(connection, command: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.send_bytes(_worker.COMMAND.pack(command, number))
+
+
 _links: "weakref.WeakSet[WorkerLink]" = weakref.WeakSet()
 
 
@@ -38,10 +43,6 @@ class WorkerLink:
     An item's memory is given back when the item after the next is asked for: a loop still holds
     the last one while it fetches another. Memory that the program uses even then is never
     written to again; the process takes new memory in its stead.
-
-    Args:
-        process: the process.
-        connection: this end of the connection to it.
     """
 
     def __init__(self, process, connection):
@@ -58,11 +59,7 @@ class WorkerLink:
         return self.end.still_active()
 
     def receive(self) -> tuple:
-        """The next message, as ``_worker`` describes it; waits for it.
-
-        Raises:
-            poptorch.Error: The process has died.
-        """
+        """Waits for the next message, as ``_worker`` describes it."""
         try:
             while not self._connection.poll(_POLL_S):
                 if not self._process.is_alive() and not self._connection.poll(0):
@@ -118,11 +115,6 @@ class WorkerLink:
         return Error(f"[AsynchronousDataAccessor] the data loading process (pid {pid}) {how} "
                      f"before it had sent the next item. If you did not end it, check its "
                      f"output, and whether the system ran out of memory.")
-
-
-def _send(connection, command: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connection.send_bytes(_worker.COMMAND.pack(command, number))
 
 
 def _end(process, connection) -> None:

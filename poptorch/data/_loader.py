@@ -1,6 +1,7 @@
 """A torch DataLoader whose items are as large as one call of the model takes."""
 
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,7 +55,7 @@ class DataLoader(_TorchDataLoader):
             ``rebatched_size``; used by modes other than ``Sync``.
         rebatched_worker_size: with ``AsyncRebatched`` and an iterable data set, samples that a
             worker loads at once, 1 up to the combined batch size (the default). 1 lets a
-            ``collate_fn`` return tensors without a batch dimension.
+            ``collate_fn`` return tensors without a batch dimension. Other modes ignore it.
         batch_sampler: draws the indices of one micro-batch at a time; each is collated by
             itself, and the micro-batches of an item are joined along dimension 0 (see also
             :func:`poptorch.registerCustomArgParser`). Not together with ``batch_size``,
@@ -189,7 +190,7 @@ class DataLoader(_TorchDataLoader):
         batches = super().__iter__()
         if self._joined_micro_batches == 1:
             return batches
-        return _Joined(batches, self._joined_micro_batches, self._drops_last_item)
+        return _joined(batches, self._joined_micro_batches, self._drops_last_item)
 
     def __getstate__(self) -> dict:
         # A copy, or the object that another process gets, starts a process of its own if need be.
@@ -213,17 +214,15 @@ class DataLoader(_TorchDataLoader):
     def _worker_step(self, dataset, rebatched_worker_size: int | None) -> int | None:
         """Samples of what torch's loader gives at once."""
         combined = self._combined_batch_size
-        if rebatched_worker_size is None:
-            return combined
         where = "DataLoader rebatched_worker_size"
-        at_least(1, rebatched_worker_size, where)
-        if self._mode is not DataLoaderMode.AsyncRebatched:
-            raise ValueError(f"[{where}] needs mode=DataLoaderMode.AsyncRebatched, got "
-                             f"{self._mode}. Leave it out, or change the mode.")
-        if combined is not None and rebatched_worker_size > combined:
+        if rebatched_worker_size is not None:
+            at_least(1, rebatched_worker_size, where)
+        if rebatched_worker_size is None or not self._is_rebatched(dataset):
+            return combined
+        if rebatched_worker_size > combined:
             raise ValueError(f"[{where}] expected at most the combined batch size {combined}, got "
                              f"{rebatched_worker_size}.")
-        return rebatched_worker_size if isinstance(dataset, IterableDataset) else combined
+        return rebatched_worker_size
 
     def _partition(self, dataset, shuffle, batch_sampler, kwargs) -> PartitionSampler:
         """The sampler of this process's part of the data set."""
@@ -246,24 +245,11 @@ class DataLoader(_TorchDataLoader):
                                 self._options.random_seed if shuffle else None)
 
 
-class _Joined:
-    """Items of several micro-batches each."""
-
-    def __init__(self, batches: Iterator, count: int, drop_last: bool):
-        self._batches, self._count, self._drop_last = batches, count, drop_last
-
-    def __iter__(self) -> "_Joined":
-        return self
-
-    def __next__(self):
-        parts = []
-        for batch in self._batches:
-            parts.append(batch)
-            if len(parts) == self._count:
-                return join(parts)
-        if parts and not self._drop_last:
-            return join(parts)
-        raise StopIteration
+def _joined(batches: Iterator, count: int, drop_last: bool) -> Iterator:
+    """Items of ``count`` micro-batches each."""
+    while parts := list(itertools.islice(batches, count)):
+        if len(parts) == count or not drop_last:
+            yield join(parts)
 
 
 def _micro_batches_per_item(options: Options) -> int:

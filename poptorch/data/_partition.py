@@ -13,14 +13,8 @@ class PartitionSampler(Sampler):
     item is left out; without, they are the whole data set and differ in length by at most one.
 
     The permutation depends on ``seed`` and the number of the epoch only. Whatever an even epoch
-    leaves out is drawn in the odd one after it, as far as there is room.
-
-    Args:
-        size: samples of the data set.
-        process_id, num_processes: which process this is, of how many.
-        batch: samples of one item.
-        drop_last: see above.
-        seed: for a new permutation in each epoch; None: the order of the data set.
+    leaves out is drawn in the odd one after it, as far as there is room. Without a seed the order
+    is that of the data set.
     """
 
     def __init__(self, size: int, process_id: int, num_processes: int, batch: int,

@@ -21,14 +21,8 @@ ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True)
 class Packed:
-    """An item taken apart.
-
-    Attributes:
-        tensors: those that go into shared memory.
-        layout: for each of them dtype, shape, strides and offset in bytes.
-        rest: all else of the item, pickled.
-        nbytes: memory that the tensors take.
-    """
+    """An item taken apart: the tensors for shared memory; dtype, shape, strides and offset in
+    bytes of each; and all else, pickled."""
 
     tensors: list
     layout: tuple
@@ -85,17 +79,12 @@ def unpack(rest: bytes, tensors: list):
 
 
 class Slot:
-    """The memory of one entry of the ring.
-
-    Args:
-        fd: of the shared memory; the slot keeps a duplicate.
-        nbytes: size of the memory.
-    """
+    """The memory of one entry of the ring; it keeps a duplicate of the file descriptor."""
 
     def __init__(self, fd: int, nbytes: int):
         self.nbytes = nbytes
-        self._memory = mmap.mmap(fd, nbytes)
-        self._own_references = sys.getrefcount(self._memory)
+        self.memory = mmap.mmap(fd, nbytes)
+        self._own_references = sys.getrefcount(self.memory)
 
     @classmethod
     def make(cls, nbytes: int) -> tuple["Slot", int]:
@@ -112,16 +101,12 @@ class Slot:
 
     def is_in_use(self) -> bool:
         """Whether a tensor over this memory is still alive in this process."""
-        return sys.getrefcount(self._memory) > self._own_references
-
-    def view(self, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
-        """A tensor with at least one element over this memory, which it keeps alive."""
-        return torch.frombuffer(self._memory, dtype=dtype, count=math.prod(shape),
-                                offset=offset).as_strided(shape, strides)
+        return sys.getrefcount(self.memory) > self._own_references
 
 
 def views(slot: Slot | None, layout: tuple) -> list[torch.Tensor]:
-    """Tensors over the memory of a slot, which may be None where no tensor has elements."""
+    """Tensors over the memory of a slot, which they keep alive; without elements they need none."""
     return [torch.empty_strided(shape, strides, dtype=dtype) if 0 in shape
-            else slot.view(dtype, shape, strides, offset)
+            else torch.frombuffer(slot.memory, dtype=dtype, count=math.prod(shape),
+                                  offset=offset).as_strided(shape, strides)
             for dtype, shape, strides, offset in layout]

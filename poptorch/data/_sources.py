@@ -1,7 +1,7 @@
 """What an asynchronous accessor reads: any iterable or data set, as items, epoch by epoch."""
 
+import itertools
 import random
-import sys
 from collections.abc import Iterator
 
 import numpy
@@ -15,32 +15,23 @@ _DRAWS = 10_000
 
 
 class Source:
-    """The items of a data set, a torch loader or another iterable.
-
-    Args:
-        data: what to iterate over; a map-style data set is read from index 0 on.
-    """
+    """The items of a data set, a torch loader or another iterable."""
 
     def __init__(self, data):
-        self._data = data
+        self.data = data
 
     def __iter__(self) -> Iterator:
-        if isinstance(self._data, Dataset) and not isinstance(self._data, IterableDataset):
-            return (self._data[i] for i in range(len(self._data)))
-        return iter(self._data)
+        if isinstance(self.data, Dataset) and not isinstance(self.data, IterableDataset):
+            return (self.data[i] for i in range(len(self.data)))
+        return iter(self.data)
 
     def __len__(self) -> int:
-        return len(self._data)
-
-    @property
-    def data(self):
-        """What it iterates over."""
-        return self._data
+        return len(self.data)
 
     def forget_iterator(self) -> None:
         """Lets go of workers that are kept between epochs: after an error they may be dead."""
-        if isinstance(self._data, DataLoader):
-            self._data._iterator = None
+        if isinstance(self.data, DataLoader):
+            self.data._iterator = None
 
 
 class CollatedSource(Source):
@@ -54,12 +45,9 @@ class CollatedSource(Source):
         self._size = size
 
     def __iter__(self) -> Iterator:
-        samples = []
-        for sample in super().__iter__():
-            samples.append(sample)
-            if len(samples) == self._size:
-                yield default_collate(samples)
-                samples = []
+        samples = super().__iter__()
+        while len(batch := list(itertools.islice(samples, self._size))) == self._size:
+            yield default_collate(batch)
 
     def __len__(self) -> int:
         return super().__len__() // self._size
@@ -68,12 +56,8 @@ class CollatedSource(Source):
 class RebatchedSource(Source):
     """The batches of a loader put together, or cut, to items of ``size`` samples.
 
-    Args:
-        data: the loader.
-        size: samples of one item.
-        step: samples of a full batch of the loader; with 1 a batch is never cut, and its tensors
-            need not have the samples along dimension 0.
-        drop_last: leave out what does not fill an item at the end.
+    A full batch has ``step`` samples. With 1 a batch is never cut, and its tensors need not have
+    the samples along dimension 0.
     """
 
     def __init__(self, data, size: int, step: int, drop_last: bool):
@@ -108,7 +92,7 @@ class RandomState:
     def __init__(self):
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
-        self._numpy = numpy.random.get_state() if "numpy" in sys.modules else None
+        self._numpy = numpy.random.get_state()
 
     def leave(self) -> None:
         """Moves the generators of this process on, far enough that what is drawn in an epoch here

@@ -51,15 +51,7 @@ _POLL_S = 2.0
 
 @dataclass(frozen=True)
 class Settings:
-    """How to load.
-
-    Attributes:
-        slots: entries of the ring.
-        rest_s: pause after finding no free slot.
-        load_indefinitely: begin the next epoch without being asked.
-        early_preload: fill the ring before the first epoch is asked for.
-        random_state: of the parent.
-    """
+    """How to load; ``rest_s`` is the pause after finding no free slot."""
 
     slots: int
     rest_s: float
@@ -307,12 +299,8 @@ def main(connection: Connection, source, settings: Settings, start_method: str,
          parent_end=None) -> None:
     """Runs in the new process until the parent closes its end of the connection.
 
-    Args:
-        connection: to the parent.
-        source: a :class:`Source`, or a function that gives it.
-        settings: how to load.
-        start_method: how torch's workers are started.
-        parent_end: the parent's end, when this process has inherited it.
+    ``source`` may be a function that gives it; ``start_method`` is that of torch's workers;
+    ``parent_end`` is the parent's end of the connection, where this process has inherited it.
     """
     # A group of its own: the terminal's Ctrl-C goes to the program, which ends this process; and
     # torch's workers can be ended together with it.

@@ -51,11 +51,7 @@ class _Strategy(Check):
 
     text = "an execution strategy such as poptorch.PipelinedExecution()"
     errors = (TypeError,)
-
-    def __call__(self, value, option: str) -> _IExecutionStrategy:
-        if not isinstance(value, _IExecutionStrategy):
-            raise self.wrong_type(value, option)
-        return value
+    kinds = (_IExecutionStrategy,)
 
     def load(self, value) -> _IExecutionStrategy:
         """The strategy again."""

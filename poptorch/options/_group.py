@@ -18,10 +18,8 @@ from poptorch.options._row import Row, finish, shown
 class OptionGroup:
     """Values of a table of rows; unfrozen until a model or a loader uses them.
 
-    Attributes:
-        _ROWS: the options of the group.
-        _PREFIX: what stands before a setter's name in error messages.
-        _NO_SETTERS: public methods that change nothing.
+    ``_PREFIX`` stands before a setter's name in error messages; ``_NO_SETTERS`` are public methods
+    that change nothing.
     """
 
     _ROWS: ClassVar[tuple[Row, ...]] = ()

@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+from poptorch import enums
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
 from poptorch._base.checks import near_names
-from poptorch.options import _environment
+from poptorch._base.environment import json_object
 from poptorch.options._config_file import load_config_file
 from poptorch.options._device import Device
 from poptorch.options._distributed import _DistributedOptions
@@ -21,6 +22,8 @@ from poptorch.options._row import Row
 from poptorch.options._tensor_locations import _TensorLocationOptions
 from poptorch.options._training import _TrainingOptions
 from poptorch.strategies import PipelinedExecution
+
+_VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
 
 
 class Options(Execution, Device, Reports):
@@ -57,7 +60,7 @@ class Options(Execution, Device, Reports):
             "_Popart": self._popart,
         }
         self._popart._add(self.TensorLocations)
-        _environment.apply_defaults(self)
+        _apply_environment(self)
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -242,3 +245,26 @@ def checked_options(options, where: str) -> Options:
         raise TypeError(f"[{where}] options must be a poptorch.Options, got "
                         f"{type(options).__name__}. Pass {hint}.")
     return options
+
+
+def _apply_environment(options) -> None:
+    """Applies the settings of the environment variable; a wrong one is a ValueError."""
+    text = os.environ.get(_VARIABLE, "").strip()
+    if not text:
+        return
+    settings = json_object(_VARIABLE, text, '{"deviceIterations": 4}')
+    for name, value in settings.items():
+        arguments = value if isinstance(value, list) else [value]
+        try:
+            options._find_setter(name.split("."))(*map(_converted, arguments))
+        except (TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise ValueError(f"[{_VARIABLE}] {name}: {error}") from error
+
+
+def _converted(value):
+    """The enum member for a text such as ``"OutputMode.All"``; other values as they are."""
+    if isinstance(value, str) and value.count(".") == 1:
+        kind, _, member = value.removeprefix("poptorch.").partition(".")
+        members = getattr(getattr(enums, kind, None), "__members__", {})
+        return members.get(member, value)
+    return value

@@ -19,21 +19,13 @@ _RETURNS = "Returns:\n    This object, so that calls can be chained."
 class Row:
     """One option: the one place of all facts about it.
 
-    Attributes:
-        name: snake_case name, also the attribute to read it.
-        default: value when it was not set.
-        check: which values it takes; None: values are set as they are.
-        doc: one line; by default the first of the setter's docstring, or what ``deprecated`` says.
-        setter: the public method that sets it; empty: none.
-        later: the key in ``LATER`` of the work that gives it its effect; empty: it has it.
-        deprecated: what to do instead, for an option without effect; empty: it is not.
-        backend: the name it has in ``_Popart``; empty: none.
-        step: the field of ``StepSpec`` that takes its value; empty: none.
-        compiler: the option of ``_C.compile`` that takes its value; empty: none.
-        is_run_time: a compiled program does not depend on it: it is of the device, of logging, or
-            of what the host does.
-        default_text: the default on the reference page, where its ``repr`` says too much.
-        example: a value for the example in the setter's docstring; None: the other bool.
+    A ``check`` of None takes any value. ``doc`` is one line, by default the first of the docstring
+    of ``setter``, the public method. ``later`` is the key in ``LATER`` of the work that gives it
+    its effect; ``deprecated`` says what to do instead. ``backend`` is its name in ``_Popart``,
+    ``step`` a field of ``StepSpec``, ``compiler`` an option of ``_C.compile``. A compiled program
+    does not depend on an option that ``is_run_time``: of the device, of logging, or of what the
+    host does. ``default_text`` is for the reference page, ``example`` for the docstring (None: the
+    other bool).
     """
 
     name: str
@@ -84,9 +76,7 @@ def option(name: str, default: Any, check: Check,
 def finish(kind: type, part_of: str) -> Iterator[Row]:
     """Makes the setters of a class, completes their docstrings, and yields the class's own rows.
 
-    Args:
-        kind: the class, with methods that :func:`row` and :func:`option` decorate.
-        part_of: the public class that the class is a part of; empty: none.
+    ``part_of`` is the public class that the class is a part of, if there is one.
     """
     shown_as = part_of or kind.__name__.removeprefix("_")
     for name, member in list(vars(kind).items()):

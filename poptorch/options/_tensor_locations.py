@@ -95,13 +95,11 @@ class _IoTiles(Check):
 class _Location(Check):
     text = "a poptorch.TensorLocationSettings"
     errors = (TypeError,)
+    kinds = (TensorLocationSettings, dict)
 
-    def __call__(self, value, option: str) -> dict:
-        if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-            # As toDict gives it.
-            value = TensorLocationSettings(**value)
-        if not isinstance(value, TensorLocationSettings):
-            raise self.wrong_type(value, option)
+    def kept(self, value) -> dict:
+        # A dict is such as toDict gives it.
+        value = TensorLocationSettings(**value) if isinstance(value, dict) else value
         return plain(value.toDict())
 
 

@@ -3,7 +3,7 @@
 import warnings
 from typing import Self
 
-from poptorch._base.checks import COUNT, Bool, Member, OrNone, Positive
+from poptorch._base.checks import COUNT, Bool, Member, Number, OrNone
 from poptorch.enums import MeanReductionStrategy, ReductionType
 from poptorch.options._group import OptionGroup
 from poptorch.options._row import option, row
@@ -91,9 +91,9 @@ class _TrainingOptions(OptionGroup):
             enabled: True: find it. False: the default.
         """
 
-    @option("gradient_clip_norm", None, OrNone(Positive()), step="clip_norm",
+    @option("gradient_clip_norm", None, OrNone(Number()), step="clip_norm",
             doc="The largest norm of all gradients together; None: any.")
-    @option("gradient_clip_value", None, OrNone(Positive()), step="clip_value",
+    @option("gradient_clip_value", None, OrNone(Number()), step="clip_value",
             doc="The largest absolute value of an element of a gradient; None: any.")
     def gradientClipping(self, norm: float | None = None,
                          value: float | None = None) -> Self:

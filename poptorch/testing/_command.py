@@ -15,22 +15,7 @@ from poptorch.testing._comparison import Comparison
 
 def compare_file(target: str, shapes: list[str], training: bool, steps: int,
                  config: str | None) -> Comparison:
-    """Compares a model of a file with PyTorch.
-
-    Args:
-        target: ``file.py:Name``: a class or function that makes the model without arguments, or
-            the model.
-        shapes: of arguments, such as ``8,3,32,32``, which are drawn from N(0, 1), or
-            ``8,20:int100``, whole numbers below 100; none: what the file has as ``inputs``, a
-            function or the arguments.
-        training: whether to train.
-        steps: how many.
-        config: a file of options, see ``Options.loadFromFile``.
-
-    Raises:
-        poptorch.Error: The file has no such model or no arguments, what it has makes none, or a
-            shape is no such text.
-    """
+    """Compares a model of a file with PyTorch; the arguments are those of the command."""
     path, _, name = target.rpartition(":")
     if not path or not name:
         raise Error(f"[compare] expected file.py:Model, got {target!r}. Name the file and what "
@@ -73,23 +58,17 @@ def _made(found, target: str) -> torch.nn.Module:
     if not callable(found):
         raise Error(f"[compare] {target} is an object of {type(found).__name__}. Name a "
                     f"torch.nn.Module, its class, or a function that makes one.")
-    needed = _needed(found)
-    if needed:
-        raise Error(f"[compare] {target} needs arguments to make the model: {', '.join(needed)}. "
-                    f"Name a function without any, such as `def make(): return "
-                    f"{target.rpartition(':')[2]}(...)`, or the model.")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise Error(f"[compare] {target} needs arguments to make the model ({error}). Name a "
+                    f"function without any, such as `def make(): return "
+                    f"{target.rpartition(':')[2]}(...)`, or the model.") from None
     model = found()
     if not isinstance(model, torch.nn.Module):
         raise Error(f"[compare] {target} gave an object of {type(model).__name__}. It must make a "
                     f"torch.nn.Module.")
     return model
-
-
-def _needed(function) -> list[str]:
-    """The parameters of a function that have no default."""
-    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return [parameter.name for parameter in inspect.signature(function).parameters.values()
-            if parameter.default is inspect.Parameter.empty and parameter.kind not in variadic]
 
 
 def _drawn(text: str) -> torch.Tensor:

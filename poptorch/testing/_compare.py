@@ -10,11 +10,10 @@ from poptorch._base.checks import at_least
 from poptorch._base.torch_private.basic import pytree
 from poptorch._base.types import narrowed
 from poptorch._capture import capture
-from poptorch._capture.graph.inlining import inlined
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.tensor_names import TensorNames
 from poptorch.enums import OutputMode
-from poptorch.errors import Error, place_text
+from poptorch.errors import Error
 from poptorch.models import inferenceModel, trainingModel
 from poptorch.options import Options
 from poptorch.options._options import checked_options
@@ -77,8 +76,9 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
     """
     at_least(1, steps, "compare steps")
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"[compare] model must be a torch.nn.Module, got {_kind_of(model)}. Pass "
-                        f"an object of the module's class, which compare wraps itself.")
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"[compare] model must be a torch.nn.Module, got {kind}. Pass an object "
+                        f"of the module's class, which compare wraps itself.")
     if training is None:
         training = model.training
     if training and not any(tensor.requires_grad for tensor in model.parameters()):
@@ -87,10 +87,6 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
                     f"--training.")
     options = _single_step(options)
     return _Run(model, inputs, training, options, optimizer).compared(steps)
-
-
-def _kind_of(model) -> str:
-    return f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
 
 
 def _single_step(options: Options | None) -> Options:
@@ -171,7 +167,7 @@ class _Run:
         self._plain = self._executor(model, optimizer, options.clone())
         captured = capture(copy.deepcopy(model), _copies(inputs), {}, training=training,
                            location_excludes=options.source_location_excludes)
-        captured = recomputed(inlined(captured))
+        captured = recomputed(captured)
         self._operations = Operations(captured, TensorNames(captured).nodes, options)
         anchored = options.clone()
         for number, name in enumerate(self._operations.names):
@@ -223,7 +219,10 @@ class _Run:
             limit = 4 * relative_error(eager[name], expected) + _FLOOR
             limit += ROUNDING.get(ours[name].dtype, 0.0)
             if not error <= limit:
-                found.append(_difference(name, step, ours[name], expected, error, limit))
+                index = worst_element(ours[name], expected)
+                found.append(Difference(
+                    name, step, "", "", "", error, limit, index,
+                    float(ours[name][index]), float(expected[index]), _RECORDED))
         return found
 
 
@@ -232,9 +231,3 @@ def _form(value: torch.Tensor | None, is_eager: bool = False) -> str:
     if value is None:
         return "nothing"
     return f"{narrowed(value.dtype) if is_eager else value.dtype} of shape {list(value.shape)}"
-
-
-def _difference(name, step, ours, expected, error, limit) -> Difference:
-    index = worst_element(ours, expected)
-    return Difference(name, step, "", "", place_text(None), error, limit, index,
-                      float(ours[index]), float(expected[index]), _RECORDED)

@@ -1,6 +1,5 @@
 """What a comparison with PyTorch found."""
 
-import copy
 from dataclasses import dataclass, field
 
 import torch
@@ -53,15 +52,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class OtherForm:
-    """A result or gradient that is there on one side alone, or is of another shape or type.
-
-    Attributes:
-        name: of the result, or of the gradient.
-        step: number of the step.
-        ours: what there is here.
-        expected: what there is in PyTorch.
-        cause: what the difference probably comes from.
-    """
+    """A result or gradient that one side lacks, or that has another shape or type there."""
 
     name: str
     step: int
@@ -137,15 +128,6 @@ def relative_error(ours: torch.Tensor, reference: torch.Tensor) -> float:
     return error / max(norm, 1e-3 * reference.numel() ** 0.5)
 
 
-def nudged(module: torch.nn.Module, seed: int, size: float = 2.0**-23) -> torch.nn.Module:
-    """A copy of a module whose parameters are moved by up to ``size`` times themselves: what it
-    computes differs by as much as one more rounding makes."""
-    module, generator = copy.deepcopy(module), torch.Generator().manual_seed(seed)
-    for p in module.parameters():
-        p.data *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
-    return module
-
-
 def _are_same(ours: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     return (ours == reference) | (ours.isnan() & reference.isnan())
 
@@ -155,9 +137,5 @@ def worst_element(ours: torch.Tensor, reference: torch.Tensor) -> tuple[int, ...
     difference = (ours.detach().double() - reference.detach().double()).abs()
     difference = torch.where(torch.isnan(difference), torch.inf, difference)
     same = _are_same(ours.detach().double(), reference.detach().double())
-    number = int(torch.where(same, 0.0, difference).argmax())
-    index = []
-    for size in reversed(reference.shape):
-        index.insert(0, number % size)
-        number //= size
-    return tuple(index)
+    number = torch.where(same, 0.0, difference).argmax()
+    return tuple(map(int, torch.unravel_index(number, reference.shape)))

@@ -8,6 +8,7 @@ from torch import fx
 
 from poptorch._base.torch_private.basic import pytree
 from poptorch._capture.graph.regions import region
+from poptorch._translate.tensor_names import operation_name, title
 from poptorch.errors import place_text
 from poptorch.options import Options
 from poptorch.testing._comparison import Difference, relative_error, worst_element
@@ -24,20 +25,13 @@ _SUMS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", 
 _RANDOM = "they draw random numbers"
 _UNKNOWN = "PyTorch has no operation like them"
 _LOOPS = "they are loops"
-_MADE_ANEW = "PyTorch refuses them on these types"
+_REFUSED = "PyTorch refuses them on these types"
 
 
 class Operations:
     """Operations of a captured program that can be compared one by one.
 
-    Args:
-        captured: the program, as translate sees it.
-        nodes: its nodes by name, see ``TensorNames``.
-        options: of the program.
-
-    Attributes:
-        names: names of the tensors whose values are needed.
-        is_random: whether the program draws random numbers.
+    ``nodes`` are those of ``TensorNames``. ``names`` are of the tensors whose values are needed.
     """
 
     def __init__(self, captured, nodes: dict[str, fx.Node], options: Options):
@@ -45,11 +39,9 @@ class Operations:
         self._name_of = {}
         for name, node in nodes.items():
             self._name_of.setdefault(node, name)
-        self._constants = {}
         placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
-        for node, spec in zip(placeholders, captured.inputs):
-            if spec.kind == "constant":
-                self._constants[node] = spec.tensor
+        self._constants = {node: spec.tensor for node, spec in zip(placeholders, captured.inputs)
+                           if spec.kind == "constant"}
         self._nodes = [node for node in captured.graph.nodes if node.op == "call_function"
                        and node.target is not operator.getitem]
         self.is_random = any(_is_random(node) for node in self._nodes)
@@ -61,15 +53,13 @@ class Operations:
         return {reason: tuple(dict.fromkeys(names)) for reason, names in self._skipped.items()}
 
     def _skip(self, node: fx.Node, reason: str) -> None:
-        self._skipped.setdefault(reason, []).append(_title(node))
+        self._skipped.setdefault(reason, []).append(title(node))
 
     def first_difference(self, values: dict[str, torch.Tensor],
                          step: int) -> tuple[Difference | None, int]:
         """The first operation of a step whose result differs, and how many were compared.
 
-        Args:
-            values: what each tensor was here, by name.
-            step: its number.
+        ``values`` are the tensors that the program computed, by name.
         """
         count = 0
         for node in self._nodes:
@@ -80,7 +70,7 @@ class Operations:
             try:
                 exact = self._computed(node, values, torch.float64)
             except RuntimeError:
-                self._skip(node, _MADE_ANEW)
+                self._skip(node, _REFUSED)
                 continue
             narrow = self._narrow(node, values, exact)
             for position, result in enumerate(exact):
@@ -126,8 +116,7 @@ class Operations:
         try:
             return self._computed(node, values, None)
         except RuntimeError:
-            kinds = node.meta["val"]
-            kinds = kinds if isinstance(kinds, (tuple, list)) else [kinds]
+            kinds = pytree.tree_leaves(node.meta["val"])
             return [x.to(kind.dtype) if isinstance(x, torch.Tensor) else x
                     for x, kind in zip(exact, kinds)]
 
@@ -158,14 +147,15 @@ class Operations:
         if error <= limit:
             return None
         index = worst_element(ours, exact)
-        name = self._name_of.get(node, _title(node))
-        return Difference(name, step, _operation(node), (node.meta.get("module") or "").rstrip("/"),
+        name = self._name_of.get(node, title(node))
+        module = (node.meta.get("module") or "").rstrip("/")
+        return Difference(name, step, operation_name(node), module,
                           place_text(node.meta.get("place")), error, limit, index,
                           float(ours[index]), float(exact[index]),
                           self._cause(node, ours, error))
 
     def _cause(self, node, ours: torch.Tensor, error: float) -> str:
-        operation, half = _operation(node), ours.dtype in ROUNDING
+        operation, half = operation_name(node), ours.dtype in ROUNDING
         is_product = any(operation == name or operation == f"{name}_backward"
                          for name in _PRODUCTS)
         partials = self._options.Precision.partials_type
@@ -182,17 +172,6 @@ class Operations:
             return "a comparison or choice of nearly equal numbers"
         return ("the operation computes something else: a fault of its kernel or translation. "
                 "Please report it")
-
-
-def _operation(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.rpartition("::")[2] if schema else node.target.__name__
-
-
-def _title(node: fx.Node) -> str:
-    module = (node.meta.get("module") or "").rstrip("/")
-    parts = ["backward" if node.meta.get("backward") else "", module, _operation(node)]
-    return "/".join(part for part in parts if part)
 
 
 def _is_random(node: fx.Node) -> bool:

@@ -14,6 +14,7 @@ import poptorch
 from poptorch._annotations import annotations
 from poptorch._capture import capture, is_capturing
 from tests.capture.common import Function, check_inference, check_training
+from tests.capture.graph_text import text
 from tests.helpers import check_equal_bits, quiet_options
 
 
@@ -205,7 +206,7 @@ def test_captures_in_threads_do_not_disturb_each_other():
             barrier.wait()
             for _ in range(5):
                 captured = capture(module, (torch.randn(2, 3),), training=False)
-                texts.setdefault(index, set()).add(captured.text())
+                texts.setdefault(index, set()).add(text(captured))
                 assert {n.meta["module"] for n in captured.graph.nodes
                         if n.op == "call_function"} == {str(i) for i in range(5 + index)}
         except BaseException as error:
@@ -223,9 +224,9 @@ def test_captures_in_threads_do_not_disturb_each_other():
 def test_the_same_capture_twice_gives_the_same_graph_and_salts():
     module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     torch.manual_seed(1)
-    first = capture(module, (torch.randn(2, 3),), training=False).text()
+    first = text(capture(module, (torch.randn(2, 3),), training=False))
     torch.manual_seed(2)
-    assert capture(module, (torch.randn(2, 3),), training=False).text() == first
+    assert text(capture(module, (torch.randn(2, 3),), training=False)) == first
 
 
 def test_autocast_inside_forward(seed):
@@ -289,7 +290,7 @@ def test_hooks_on_parameters_change_their_gradients():
     module.w.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
     module.forward = lambda x: (x, poptorch.identity_loss((x * module.w).square(), "sum"))
     captured = capture(module, (torch.ones(3).double(),), training=True)
-    assert "clamp" in captured.text()
+    assert "clamp" in text(captured)
 
 
 def test_hooks_after_accumulation_are_not_ignored_without_a_word(capsys):
@@ -364,13 +365,13 @@ def test_outputs_keep_their_classes():
         return Result(a=x, b=[pair(x + 1, None), (x, "text")], c=torch.max(x, 0), d={})
 
     captured = capture(Function(forward), (torch.ones(2, 2),), training=False)
-    rebuilt = captured.rebuild_output(list("12345"))
+    rebuilt = captured.out_spec.unflatten(list("12345"))
     assert type(rebuilt) is Result and list(rebuilt) == ["a", "b", "c", "d"]
     assert rebuilt["b"] == [pair("2", None), ("3", "text")] and type(rebuilt["b"][0]) is pair
     assert isinstance(rebuilt["c"], tuple) and rebuilt["c"][1] == "5" and rebuilt["d"] == {}
     assert [s.name for s in captured.outputs] == ["a", "b.0.0", "b.1.0", "c.0", "c.1"]
     assert capture(Function(lambda m, x: None), (torch.ones(1),),
-                   training=False).rebuild_output([]) is None
+                   training=False).out_spec.unflatten([]) is None
 
 
 @dataclass(frozen=True)
@@ -382,7 +383,7 @@ class Answer:
 def test_dataclasses_are_rebuilt_and_other_classes_refused():
     captured = capture(Function(lambda m, x: [Answer(x + 1, "yes")]), (torch.ones(1),),
                        training=False)
-    assert captured.rebuild_output(["new"]) == [Answer("new", "yes")]
+    assert captured.out_spec.unflatten(["new"]) == [Answer("new", "yes")]
     assert captured.outputs[0].name == "0.value"
 
     class Opaque:

@@ -314,7 +314,7 @@ def test_bad_arguments():
         Accessor(numbers(), sharing_strategy="fork")
     with pytest.raises(ValueError, match="rebatched_size. expected an int of at least 1"):
         Accessor(numbers(), rebatched_size=0)
-    with pytest.raises(ValueError, match="milliseconds of at least 0, got -1"):
+    with pytest.raises(ValueError, match="time_in_ms. expected a finite number of at least 0"):
         Accessor(numbers(), miss_sleep_time_in_ms=-1)
-    with pytest.raises(TypeError, match="a number of milliseconds, got str"):
+    with pytest.raises(TypeError, match="a finite number of at least 0, got str"):
         Accessor(numbers(), miss_sleep_time_in_ms="1")

@@ -251,7 +251,7 @@ def test_options_are_kept_and_frozen():
 
 
 @pytest.mark.parametrize("arguments", [
-    {"batch_size": 0}, {"pin": 3}, {"rebatched_worker_size": 2},
+    {"batch_size": 0}, {"pin": 3}, {"rebatched_worker_size": 0},
     {"mode": ASYNC, "async_options": {"buffer_size": 0}},
     {"mode": ASYNC, "async_options": FORK, "collate_fn": lambda rows: 1 / 0}])
 def test_a_loader_that_cannot_be_built_freezes_nothing(arguments, capfd):
@@ -277,13 +277,16 @@ def test_bad_arguments():
         poptorch.DataLoader(options(), numbers(), async_options=3)
     with pytest.raises(TypeError, match="auto_distributed_partitioning. expected True or False"):
         poptorch.DataLoader(options(), numbers(), auto_distributed_partitioning=2)
-    with pytest.raises(ValueError, match="needs mode=DataLoaderMode.AsyncRebatched"):
-        poptorch.DataLoader(options(), numbers(), rebatched_worker_size=1)
     with pytest.raises(ValueError, match="at most the combined batch size 4, got 5"):
         poptorch.DataLoader(options(2), Stream(9), batch_size=2, mode=REBATCHED,
                             rebatched_worker_size=5)
     with pytest.raises(ValueError, match="mutually exclusive"):
         poptorch.DataLoader(options(), numbers(), batch_size=2, batch_sampler=Uneven())
+
+
+def test_rebatched_worker_size_has_no_effect_in_other_modes():
+    assert values(poptorch.DataLoader(options(2), numbers(), batch_size=5,
+                                      rebatched_worker_size=30)) == list(range(20))
 
 
 def test_terminate_has_no_effect_in_sync_mode():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import poptorch
+from poptorch._files.encode import Encoder
 from poptorch._runtime import interface
 from tests.helpers import quiet_options as options
 
@@ -192,6 +193,12 @@ def test_a_flag_with_bits_that_its_class_lacks(tmp_path):
     with pytest.raises(poptorch.Error, match=r"\[save\] .*flag is .*cannot be put into a file: it "
                                              r"is no member of its class"):
         loaded(Flagged(Bits(9)), torch.ones(2), tmp_path)
+
+
+def test_a_frozenset_has_one_form_in_any_order():
+    one, other = frozenset([0, 8]), frozenset([8, 0])
+    assert list(one) != list(other)
+    assert Encoder().document(one, "x") == Encoder().document(other, "x")
 
 
 class Config:

@@ -81,7 +81,7 @@ INFERENCE = {
     "another dtype": (half, lambda: half(torch.float32),
                       "0.bias is torch.float32 in the module and torch.float16 in the file"),
     "a hook": (with_hook, lambda: Net(linear(), linear()),
-               "layers.1 had 1 forward hooks when the program was compiled, it has 0 here"),
+               "layers.1 had 1 forward hooks when the program .*, it has 0 forward hooks here"),
     "a forward": (patched, lambda: Net(linear()), "layers.0 had a forward of its own when the "
                                                   "program .*, it has the forward of its class"),
     "a mode": (lambda: Net(nn.Dropout(0.5)).train(), lambda: Net(nn.Dropout(0.5)).eval(),
@@ -92,7 +92,7 @@ TRAINING = {
                "layers.1.weight had requires_grad=False when the .*, it has requires_grad=True"),
     "a hook": (lambda: with_hook("register_full_backward_hook"),
                lambda: Net(linear(), linear()),
-               "layers.1 had 1 backward hooks when the program was compiled, it has 0 here"),
+               "layers.1 had 1 backward hooks when the program .*, it has 0 backward hooks here"),
 }
 
 

@@ -329,7 +329,7 @@ def packed(members: dict[str, bytes], twice, is_signed: bool,
     if is_signed:
         manifest = json.loads(members["manifest.json"])
         manifest["members"] = {
-            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            name: hashlib.sha256(data).hexdigest()
             for name, data in members.items() if name != "manifest.json"}
         members["manifest.json"] = json.dumps(manifest).encode()
     file = BytesIO()

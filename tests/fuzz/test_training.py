@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 import poptorch
-from poptorch.testing._comparison import nudged
+from benchmarks.networks import nudged
 from tests.fuzz.judge import attempt, budget
 from tests.helpers import flatten, quiet_options, relative_error
 

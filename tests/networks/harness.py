@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import poptorch
-from poptorch.testing._comparison import nudged
+from benchmarks.networks import nudged
 from tests.helpers import check_narrow, check_wide, flatten
 from tests.networks.kinks import batches_away_from_kinks
 

@@ -213,7 +213,7 @@ def test_a_nop_of_no_tensor_is_refused():
 
 @pytest.mark.parametrize(("forward", "words"), [
     (lambda x: poptorch.nop(3), r"^\[nop\] tensor is expected to be a tensor, got int 3\.\n"),
-    (lambda x: poptorch.Block("A", -1), r"^\[Block\] ipu_id is expected to be at least 0, got -1"),
+    (lambda x: poptorch.Block("A", -1), r"^\[Block ipu_id\] expected an int of at least 0, got -1"),
     (lambda x: poptorch.set_overlap_for_input(x, 3), r"^\[set_overlap_for_input\] expected one of"),
     (lambda x: poptorch.MultiConv().cycleBackOff(9),
      r"from 0 to 1, got 9\. It is a share of the fastest plan's time\.\n")])

@@ -324,8 +324,9 @@ def test_command_that_finds_something(source, capsys):
     (["net.py"], "[compare] expected file.py:Model, got 'net.py'."),
     (["no/such.py:Net"], "[compare] there is no file no/such.py."),
     (["{path}:Tripple"], "has no Tripple. It has torch, poptorch, Double, Trained, inputs, "),
-    (["{path}:Sized"], "Sized needs arguments to make the model: in_features, out_features. Name "
-                       "a function without any, such as `def make(): return Sized(...)`, or the"),
+    (["{path}:Sized"], "Sized needs arguments to make the model (missing a required argument: "
+                       "'in_features'). Name a function without any, such as `def make(): "
+                       "return Sized(...)`, or the model."),
     (["{path}:name"], "name is an object of str. Name a torch.nn.Module, its class, or a function"),
     (["{path}:number"], "number gave an object of int. It must make a torch.nn.Module."),
     (["{path}:Double", "--training"], "no parameter of the Double requires grad: there is nothing "

@@ -30,13 +30,9 @@ from poptorch.custom_args import parser_for
 class Kind(NamedTuple):
     """How containers of a kind are taken apart and made.
 
-    Attributes:
-        flatten: of a container its parts, and what else must be the same in another one that is
-            said to be like it.
-        keys: of a container and its parts their names: keys of a dictionary, as a dictionary; names
-            of fields; positions.
-        template: of a container and its parts what ``make`` needs beside the parts.
-        make: of a ``Node`` and parts a container.
+    ``flatten`` gives the parts of a container, and what else must be the same in another one that
+    is said to be like it. ``keys`` gives names of the parts: keys of a dictionary, as a dictionary;
+    names of fields; positions. ``template`` gives what ``make`` needs beside the parts.
     """
 
     flatten: Callable
@@ -46,14 +42,9 @@ class Kind(NamedTuple):
 
 
 class Node:
-    """A container without its parts.
-
-    Attributes:
-        cls, kind: its class, and how that is handled.
-        keys, context, template: what the functions of the kind gave.
-        children: what stands for the parts.
-        beside: what other containers must have in attributes that are not among their parts.
-    """
+    """A container without its parts. ``keys``, ``context`` and ``template`` are what the functions
+    of its kind gave; ``beside`` is what other containers must have in attributes that are not
+    among their parts."""
 
     __slots__ = ("cls", "kind", "keys", "context", "template", "children", "beside")
 
@@ -129,10 +120,8 @@ def _positions(value, parts) -> range:
 
 
 def _beside(value, parts, names=()) -> State | None:
-    """The attributes of a container but those of some names, which are its parts.
-
-    Where an attribute is one of the parts, it is for the class to set it again with the part.
-    """
+    """The attributes of a container but those of some names, which are its parts. An attribute that
+    is one of the parts is for the class to set again with the part."""
     if type(value) in WITHOUT_ATTRIBUTES:
         return None
     state = state_of(value)

@@ -44,12 +44,7 @@ class _TooDeep(Exception):
 
 
 class Constant:
-    """A leaf that does not vary.
-
-    Attributes:
-        value: what it is.
-        is_copied: whether each tree has a copy of it.
-    """
+    """A leaf that does not vary; ``is_copied``: each tree has a copy of it."""
 
     __slots__ = ("is_copied", "value")
 
@@ -58,13 +53,10 @@ class Constant:
 
 
 class Mismatch(Exception):
-    """A tree is of another structure.
+    """A tree has another structure, at ``keys``.
 
-    Attributes:
-        keys, path: which lead to the part that differs.
-        what: ``"type"``, ``"keys"``, ``"length"``, ``"context"``: what a container has beside its
-            parts; or ``"attribute"``: such a thing that is an attribute.
-        expected, got: on both sides; of an attribute as text.
+    ``what`` is ``"type"``, ``"keys"``, ``"length"``, ``"context"`` (what a container has beside its
+    parts) or ``"attribute"`` (such a thing that is an attribute, with both sides as text).
     """
 
     def __init__(self, what: str, expected, got):
@@ -86,9 +78,6 @@ class Structure:
 
     Its parts are a ``Node`` for a container (see ``containers.py``), a ``Constant``, or None for a
     leaf that varies.
-
-    Attributes:
-        paths: a readable name of each leaf that varies, in order.
     """
 
     def __init__(self, root: Node | Constant | None):
@@ -99,14 +88,9 @@ class Structure:
            varies: Callable = _is_tensor) -> tuple[list, "Structure"]:
         """The leaves of ``tree`` that vary, and its structure.
 
-        Args:
-            tree: any value.
-            where: what an error's message begins with.
-            name: what it calls the tree.
-            varies: whether a value is a leaf that varies; asked before it is taken apart.
-
-        Raises:
-            poptorch.Error: A container holds itself, or tensors beside its parts.
+        ``varies`` is asked of each value before it is taken apart. A container that holds itself,
+        or tensors beside its parts, is an Error, which begins with ``where`` and calls the tree
+        ``name``.
         """
         leaves: list = []
         return leaves, cls(_guarded(tree, where, name, varies, leaves))
@@ -140,11 +124,8 @@ class Structure:
         return _built(self._root, iter(leaves))
 
     def copy_data(self, held) -> None:
-        """Lets each tree have copies of the data in leaves that can be changed.
-
-        Args:
-            held: what leads to the objects that stay the same.
-        """
+        """Lets each tree have copies of the data in leaves that can be changed, unless ``held``
+        leads to them."""
         found = [part for _, part in self.leaves() if part is not None
                  and type(part.value) in _CHANGEABLE]
         kept = hidden_tensors.reached(held, {id(part.value) for part in found}) if found else ()
@@ -152,11 +133,8 @@ class Structure:
             part.is_copied = id(part.value) not in kept
 
     def flatten_like(self, tree) -> list:
-        """What stands in ``tree`` where this structure has leaves, constants included, in order.
-
-        Raises:
-            Mismatch: The containers of ``tree`` are others.
-        """
+        """What stands in ``tree`` where this has leaves, constants included; or a
+        :class:`Mismatch`."""
         found: list = []
         _collect(self._root, tree, found)
         return found
@@ -182,9 +160,8 @@ class Structure:
     def comparing(self, read: Mapping[int, set[str]] | None = None) -> "Structure":
         """This, able to compare but not to make: it refers to no object of the tree.
 
-        Args:
-            read: of each container in :meth:`nodes` the attributes that are compared, too:
-                ``"__dict__"`` stands for all; None: all of all.
+        ``read`` has the attributes to compare of each container in :meth:`nodes`: ``"__dict__"``
+        stands for all; None: all of all.
         """
         numbers = itertools.count()
         return Structure(_bare(self._root, lambda: read.get(next(numbers), ()) if read is not None
@@ -193,12 +170,8 @@ class Structure:
     def to_data(self, constants: Iterable | None = None) -> tuple | None:
         """This as nested tuples of classes and constants, without any object of the tree.
 
-        Args:
-            constants: in place of those of the leaves, in order; None: those themselves.
-
-        Raises:
-            poptorch.Error: What a container has beside its parts is more than data, or was changed
-                since :meth:`comparing` was called.
+        ``constants`` replace those of the leaves, in order. What is more than data, or was changed
+        since :meth:`comparing` was called, is an Error.
         """
         if constants is None:
             constants = [part.value for _, part in self.leaves() if part is not None]
@@ -206,11 +179,8 @@ class Structure:
 
     @classmethod
     def from_data(cls, data, where: str) -> "Structure":
-        """The structure that :meth:`to_data` described; ``where`` it stands, for messages.
-
-        Raises:
-            ValueError: The data are of another form.
-        """
+        """The structure that :meth:`to_data` described; a ValueError names ``where`` data of
+        another form stand."""
         return cls(_filled(data, where))
 
 

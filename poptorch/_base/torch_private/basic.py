@@ -2,14 +2,10 @@
 
 import torch
 from torch._utils import ExceptionWrapper as ExceptionWrapper
-from torch.utils import _pytree as pytree
+from torch.utils import _pytree as pytree  # noqa: F401  (used by other modules)
 from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
 from torch.utils._pytree import is_constant_class as is_constant_class
 from torch.utils._pytree import is_namedtuple_class as is_namedtuple_class
-
-__all__ = ["ExceptionWrapper", "SUPPORTED_NODES", "is_constant_class", "is_namedtuple_class",
-           "load_code", "make_subclass", "no_torch_function", "plain_access", "pytree",
-           "without_torch_function"]
 
 # torch's documentation of tensor subclasses names both.
 plain_access = torch._C.DisableTorchFunctionSubclass

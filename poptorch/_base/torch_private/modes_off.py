@@ -31,10 +31,8 @@ def is_plain() -> bool:
 
 
 def computes_values() -> bool:
-    """Whether real tensors can be read and written here, for what the garbage collector runs.
-
-    It may do that anywhere, also within an operation on fake tensors, which have no values.
-    """
+    """Whether real tensors can be read and written here, for what the garbage collector runs: that
+    may be within an operation on fake tensors, which have no values."""
     return is_plain() and not torch._C._meta_in_tls_dispatch_include()
 
 
@@ -65,12 +63,8 @@ def _untraced() -> Iterator[None]:
 def is_plain_for(where: str) -> bool:
     """Whether no mode and no transformation is active in this thread.
 
-    Args:
-        where: what was called, for the message.
-
-    Raises:
-        poptorch.Error: One is active that records operations instead of computing values. It
-            would take the results of a program, which it does not see, for constants.
+    One that records operations instead of computing values is an Error: it would take the results
+    of a program, which it does not see, for constants.
     """
     if is_plain():
         return True

@@ -5,43 +5,29 @@ import os
 import sys
 import warnings
 from functools import partial
+from unittest import mock
 
 import torch
-from torch._decomp import decomposition_table
+from torch._decomp import decomposition_table as decomposition_table
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._higher_order_ops import utils as higher_order
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._prims_common import suggest_memory_format
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._prims_common import suggest_memory_format as suggest_memory_format
 from torch._subclasses.fake_impls import fast_detach
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    in_kernel_invocation_manager,
+    DataDependentOutputException as DataDependentOutputException,
 )
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.nn.modules import transformer
-from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
-from torch.overrides import TorchFunctionMode
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm  # noqa: F401
+from torch.overrides import TorchFunctionMode as TorchFunctionMode
 from torch.utils import checkpoint as checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation
+from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation  # noqa: F401
 
 from poptorch._base.pytree.structure import map_only
-
-__all__ = [
-    "BatchNorm", "DataDependentOutputException", "DispatchMode", "DynamicOutputShapeException",
-    "FakeTensor", "FakeTensorMode", "HigherOrderOperator", "OpOverload", "StopRecomputation",
-    "TorchFunctionMode", "as_in_eager", "autograd_nodes", "backward_sequence_number",
-    "below_function_transforms", "by_meta_kernel", "called_without_constants",
-    "causal_masks_unread", "decompose_composite", "decomposition_table", "detached",
-    "distributions_validate", "fake_like", "forward_sequence_number", "has_cpu_kernel",
-    "has_fused_attention", "has_gradient", "is_composite", "is_differentiated_forward",
-    "is_transformed", "new_fake", "new_fake_mode", "overloads_of", "own_function_modes",
-    "recurrent_functions", "suggest_memory_format", "swap", "without_compiling",
-    "without_dispatch_modes", "without_modes", "without_onednn", "without_overrides",
-    "without_reentrant_checkpoints", "without_saved_tensors_hooks",
-]
 
 _CPU = torch.device("cpu")
 _FRONT = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
@@ -136,12 +122,11 @@ def distributions_validate() -> bool:
 @contextlib.contextmanager
 def causal_masks_unread():
     """Transformers take a mask for causal where that is said, and do not read its values."""
-    found = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
-    try:
+    def is_said(mask, is_causal=None, size=None):
+        return is_causal is True
+
+    with mock.patch.object(transformer, "_detect_is_causal_mask", is_said):
         yield
-    finally:
-        transformer._detect_is_causal_mask = found
 
 
 @contextlib.contextmanager
@@ -167,11 +152,8 @@ def padding_as_nested():
         out = torch.where(ignored.unsqueeze(2), out.new_zeros(()), out)
         return out if norm is None else norm(out)
 
-    transformer.TransformerEncoder.forward = padded
-    try:
+    with mock.patch.object(transformer.TransformerEncoder, "forward", padded):
         yield
-    finally:
-        transformer.TransformerEncoder.forward = forward
 
 
 def _is_inferred(layer, src) -> bool:
@@ -299,14 +281,11 @@ def without_compiling(is_here):
         # Asked by compiled modules only, which warn of hooks of all modules: capture has some.
         (torch.nn.modules.module, "_has_any_global_hook", lambda: False),
     ]
-    before = [getattr(owner, name) for owner, name, _ in instead]
-    for (owner, name, here), elsewhere in zip(instead, before):
-        setattr(owner, name, _either(is_here, here, elsewhere))
-    try:
+    with contextlib.ExitStack() as stack:
+        for owner, name, here in instead:
+            either = _either(is_here, here, getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, either))
         yield
-    finally:
-        for (owner, name, _), elsewhere in zip(instead, before):
-            setattr(owner, name, elsewhere)
 
 
 def _either(is_here, here, elsewhere):
@@ -330,11 +309,9 @@ def without_reentrant_checkpoints(is_here):
             return _joined(checkpointing.checkpoint(function, *args, use_reentrant=False,
                                                     preserve_rng_state=preserve_rng_state))
 
-    reentrant, checkpointing.CheckpointFunction = checkpointing.CheckpointFunction, Recomputed
-    try:
+    reentrant = checkpointing.CheckpointFunction
+    with mock.patch.object(checkpointing, "CheckpointFunction", Recomputed):
         yield
-    finally:
-        checkpointing.CheckpointFunction = reentrant
 
 
 @contextlib.contextmanager

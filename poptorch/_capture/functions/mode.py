@@ -246,9 +246,9 @@ def _without_overrides(func):
 
 
 def _invoke_subgraph(capture, func, args, kwargs):
-    """What ``torch.compiler.nested_compile_region`` becomes in a graph."""
-    subgraph, name, *operands = args
-    with capture.recorder.region(name or func.name()), capture.functions:
+    """What ``torch.compiler.nested_compile_region`` becomes in a graph: it runs in place."""
+    subgraph, _, *operands = args
+    with capture.functions:
         return subgraph(*operands)
 
 

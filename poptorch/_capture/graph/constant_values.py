@@ -9,8 +9,7 @@ from torch import fx
 from poptorch._base.layout import memory_of
 from poptorch._base.pytree.structure import map_only
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.decompose.functional_ops import mutated_arguments
-from poptorch._capture.graph.regions import region
+from poptorch._capture.graph.views import written_by
 from poptorch._capture.library import tensor_nodes
 
 _ELEMENTS = 1 << 20  # of a tensor, so that it does not take long
@@ -27,13 +26,8 @@ class _Changed(_Unknown):
 def known_value(recorder, tensor: torch.Tensor,
                 states: dict[fx.Node, torch.Tensor] | None = None) -> torch.Tensor | None:
     """The value of a tensor that no input, parameter or buffer has a part in; None for others.
-
-    Args:
-        recorder: of the capture.
-        tensor: any.
-        states: the values of parameters and buffers that may have a part in it, too. Those that
-            have are noted as read.
-    """
+    Those of ``states``, parameters and buffers with their values, may have a part in it, and are
+    then noted as read."""
     node = tensor_nodes.node_of(tensor)
     if node is None:
         if isinstance(tensor, private.FakeTensor):
@@ -93,13 +87,7 @@ def changes(graph: fx.Graph, since: fx.Node | None = None) -> Iterator[tuple[fx.
     for node in reversed(graph.nodes):
         if node is since:
             return
-        if node.target is region:
-            yield from ((node, memory_of(outer.meta["val"])) for outer in node.args)
-        for position, name in mutated_arguments(node.target):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
-            for part in given if isinstance(given, (list, tuple)) else [given]:
-                if isinstance(part, fx.Node):
-                    yield node, memory_of(part.meta["val"])
+        yield from ((node, memory_of(part.meta["val"])) for part in written_by(node))
 
 
 def changed_memory(graph: fx.Graph, since: fx.Node | None = None) -> set[int]:

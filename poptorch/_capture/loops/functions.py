@@ -1,7 +1,5 @@
-"""The operations on functions of ``torch.ops.higher_order`` that are loops and branches.
-
-``torch.cond`` and its like arrive as these, too, with flat lists of tensors.
-"""
+"""The operations on functions of ``torch.ops.higher_order`` that are loops and branches;
+``torch.cond`` and its like arrive as these, with flat lists of tensors."""
 
 import inspect
 
@@ -18,10 +16,8 @@ def _arguments(names: str, args: tuple, kwargs: dict) -> list:
 
 
 class _Results:
-    """Takes what functions return apart into tensors, and records how.
-
-    All of them must return the same structure.
-    """
+    """Takes what functions return apart into tensors; all of them must return the same
+    structure."""
 
     def __init__(self, capture, name: str):
         self._capture, self._name, self._spec = capture, name, None

@@ -6,9 +6,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.types import ir_dtype, narrowed, unrounded
-from poptorch._translate.rules.registry import Rules
-
-RULES = Rules()
+from poptorch._translate.rules.registry import register
 
 _ARITHMETIC = ("minimum", "maximum", "fmod", "remainder", "atan2", "bitwise_and",
                "bitwise_or", "bitwise_xor")
@@ -62,16 +60,13 @@ def _unary(name):
 
 
 for _name in _ARITHMETIC:
-    RULES[f"aten::{_name}"] = _arithmetic(_name)
-for _name, _alias in (("bitwise_and", "__and__"), ("bitwise_or", "__or__"),
-                      ("bitwise_xor", "__xor__")):
-    RULES[f"aten::{_alias}"] = _arithmetic(_name)
+    register(f"aten::{_name}")(_arithmetic(_name))
 for _name in _COMPARISONS:
-    RULES[f"aten::{_name}"] = _comparison(_name)
+    register(f"aten::{_name}")(_comparison(_name))
 for _name in _LOGICAL:
-    RULES[f"aten::{_name}"] = _logical(_name)
+    register(f"aten::{_name}")(_logical(_name))
 for _name in _UNARY:
-    RULES[f"aten::{_name}"] = _unary(_name)
+    register(f"aten::{_name}")(_unary(_name))
 
 
 def _scaled(e, node, name: str, x, y, **attrs):
@@ -92,12 +87,12 @@ def _fits(value, dtype: torch.dtype) -> bool:
     return value != value or torch.tensor(float(value)).to(dtype).item() == value
 
 
-@RULES("aten::mul")
+@register("aten::mul")
 def _mul(e, node, x, y):
     return _scaled(e, node, "mul", x, y)
 
 
-@RULES("aten::add", "aten::sub")
+@register("aten::add", "aten::sub")
 def _add_sub(e, node, x, y, alpha=1):
     dtype = node.meta["val"].dtype
     name = node.target._schema.name.removeprefix("aten::")
@@ -107,13 +102,13 @@ def _add_sub(e, node, x, y, alpha=1):
     return e.op(name, x, y, alpha=_kept(alpha, dtype))
 
 
-@RULES("aten::rsub")
+@register("aten::rsub")
 def _rsub(e, node, x, y, alpha=1):
     dtype = node.meta["val"].dtype
     return e.op("sub", _term(e, y, dtype), _term(e, x, dtype), alpha=_kept(alpha, dtype))
 
 
-@RULES("aten::div", "aten::true_divide")
+@register("aten::div")
 def _div(e, node, x, y, rounding_mode=None):
     dtype = node.meta["val"].dtype
     if rounding_mode == "trunc" and unrounded(dtype) is not dtype and \
@@ -123,12 +118,12 @@ def _div(e, node, x, y, rounding_mode=None):
     return _scaled(e, node, "div", x, y, rounding_mode=rounding_mode)
 
 
-@RULES("aten::floor_divide")
+@register("aten::floor_divide")
 def _floor_divide(e, node, x, y):
     return _div(e, node, x, y, rounding_mode="floor")
 
 
-@RULES("aten::pow")
+@register("aten::pow")
 def _pow(e, node, x, y):
     dtype = node.meta["val"].dtype
     if not isinstance(y, _C.Value):
@@ -146,24 +141,19 @@ def square(e, x):
     return e.op("mul", x, x)
 
 
-@RULES("aten::square")
-def _square(e, node, x):
-    return square(e, e.cast(x, node.meta["val"].dtype))
-
-
-@RULES("aten::logical_not")
+@register("aten::logical_not")
 def _logical_not(e, node, x):
     return e.op("logical_not", e.cast(x, torch.bool))
 
 
-@RULES("aten::where")
+@register("aten::where")
 def _where(e, node, condition, x, y):
     dtype = node.meta["val"].dtype
     return e.op("where", e.cast(condition, torch.bool), operand(e, x, dtype),
                 operand(e, y, dtype))
 
 
-@RULES("aten::masked_fill")
+@register("aten::masked_fill")
 def _masked_fill(e, node, x, mask, value):
     dtype = node.meta["val"].dtype
     return e.op("masked_fill", e.cast(x, dtype), mask, operand(e, value, dtype))
@@ -174,14 +164,14 @@ def _kept(value, dtype: torch.dtype) -> float:
     return float(value if dtype.is_floating_point else torch.tensor(value, dtype=dtype).item())
 
 
-@RULES("aten::threshold")
+@register("aten::threshold")
 def _threshold(e, node, x, threshold, value):
     dtype = node.meta["val"].dtype
     return e.op("threshold", e.cast(x, dtype), threshold=_kept(threshold, dtype),
                 value=_kept(value, dtype))
 
 
-@RULES("aten::clamp")
+@register("aten::clamp")
 def _clamp(e, node, x, min=None, max=None):
     dtype = node.meta["val"].dtype
     x = e.cast(x, dtype)
@@ -195,17 +185,17 @@ def _clamp(e, node, x, min=None, max=None):
     return e.op("clamp", x, **limits)
 
 
-@RULES("aten::clamp_min")
+@register("aten::clamp_min")
 def _clamp_min(e, node, x, min):
     return _clamp(e, node, x, min=min)
 
 
-@RULES("aten::clamp_max")
+@register("aten::clamp_max")
 def _clamp_max(e, node, x, max):
     return _clamp(e, node, x, max=max)
 
 
-@RULES("aten::round.decimals")
+@register("aten::round.decimals")
 def _round_decimals(e, node, x, decimals):
     dtype = node.meta["val"].dtype
     wide = unrounded(dtype)
@@ -215,7 +205,7 @@ def _round_decimals(e, node, x, decimals):
     return e.cast(e.op(after, rounded, power), dtype)
 
 
-@RULES("aten::_to_copy", "prims::convert_element_type")
+@register("aten::_to_copy", "prims::convert_element_type")
 def _to_copy(e, node, x, *args, **kwargs):
     dtype = node.meta["val"].dtype
     if isinstance(x, (bool, int, float)):  # as torch's decompositions call it
@@ -223,38 +213,28 @@ def _to_copy(e, node, x, *args, **kwargs):
     return e.cast(x, dtype)
 
 
-@RULES("aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh", "aten::lift_fresh_copy",
-       "aten::contiguous", "aten::positive", "aten::resolve_conj", "aten::resolve_neg",
-       "aten::view_of", "aten::_conj", "aten::real")
+@register("aten::clone", "aten::lift_fresh", "aten::lift_fresh_copy", "aten::_conj")
 def _same(e, node, x, *args, **kwargs):
     return x
 
 
-@RULES("aten::_neg_view")
+@register("aten::_neg_view")
 def _neg_view(e, node, x):
     return e.op("neg", x)
 
 
-@RULES("aten::copy")
+@register("aten::copy")
 def _copy(e, node, x, source, non_blocking=False):
     return e.expand(e.cast(source, node.meta["val"].dtype), x.sizes)
 
 
-@RULES("aten::sign")
+@register("aten::sign")
 def _sign(e, node, x):
     return x if x.dtype == "bool" else e.op("sign", x)
 
 
-@RULES("aten::isnan", "aten::isinf")
+@register("aten::isnan", "aten::isinf")
 def _is_special(e, node, x):
     if not e.dtype_of(x).is_floating_point:
         return e.full(x.sizes, False, torch.bool)
     return e.op(node.target._schema.name.removeprefix("aten::"), x)
-
-
-@RULES("aten::isfinite")
-def _isfinite(e, node, x):
-    if not e.dtype_of(x).is_floating_point:
-        return e.full(x.sizes, True, torch.bool)
-    infinite = e.op("logical_or", e.op("isnan", x), e.op("isinf", x))
-    return e.op("logical_not", infinite)

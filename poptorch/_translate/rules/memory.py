@@ -7,10 +7,8 @@ import torch
 from poptorch import _C
 from poptorch._base.layout import positions
 from poptorch._base.types import ir_dtype, narrowed
-from poptorch._translate.rules.registry import Rules
+from poptorch._translate.rules.registry import register
 from poptorch.errors import error_at
-
-RULES = Rules()
 
 
 def _in_rows(size, stride) -> tuple[list[int], int] | None:
@@ -31,7 +29,7 @@ def _index(e, size, stride, offset):
     return e.constant(places, torch.int64)
 
 
-@RULES("poptorch::elements")
+@register("poptorch::elements")
 def _elements(e, node, x, size, stride, offset):
     if 0 in size:
         return e.full(size, 0, e.dtype_of(x))
@@ -50,7 +48,7 @@ def _elements(e, node, x, size, stride, offset):
     return e.expand(taken, size)
 
 
-@RULES("poptorch::elements_scatter")
+@register("poptorch::elements_scatter")
 def _elements_scatter(e, node, x, src, size, stride, offset):
     if 0 in size:
         return x
@@ -70,14 +68,12 @@ def _elements_scatter(e, node, x, src, size, stride, offset):
     return e.op("slice_scatter", x, src, dim=0, start=offset, end=end, step=step)
 
 
-@RULES("aten::view.dtype")
+@register("aten::view.dtype")
 def _view_dtype(e, node, x, dtype):
     source = node.args[0].meta["val"].dtype
     if dtype is torch.bool and source is not torch.bool:
         # A bool has two values, whatever byte it is made of.
         return e.cast(_view_dtype(e, node, x, torch.uint8), dtype)
-    if source is torch.int64 and narrowed(source) is torch.int32 and dtype.itemsize < 8:
-        x, source = _words(e, x), torch.int32
     if source is dtype:
         return x
     for given in (source, dtype):
@@ -88,13 +84,3 @@ def _view_dtype(e, node, x, dtype):
                 f"with .to() before, or do this outside of forward.",
                 node.meta["place"], node.meta["module"])
     return e.op("bitcast", x, dtype=_C.DType(ir_dtype(dtype)))
-
-
-def _words(e, x):
-    """The low and the high half of each 64-bit integer, of which the device has the low one."""
-    zero = e.constant(0, torch.int32)
-    high = e.op("where", e.op("lt", x, zero), e.constant(-1, torch.int32), zero)
-    sizes = list(x.sizes)
-    halves = [e.reshape(half, [*sizes, 1]) for half in (x, high)]
-    pairs = e.ops("cat", halves, {"dim": len(sizes)})[0]
-    return e.reshape(pairs, [*sizes[:-1], 2 * sizes[-1]])

@@ -7,10 +7,8 @@ import torch
 from poptorch import _C
 from poptorch._base.types import host_tensor, ir_dtype, narrowed, unrounded
 from poptorch._translate import opaque
-from poptorch._translate.rules.registry import Rules
+from poptorch._translate.rules.registry import register
 from poptorch.errors import Error
-
-RULES = Rules()
 
 
 def _draw(e, node, name: str, dtype: torch.dtype | None = None, **attrs):
@@ -20,12 +18,12 @@ def _draw(e, node, name: str, dtype: torch.dtype | None = None, **attrs):
                 salt=e.salt(node.meta["salt"]), **attrs)
 
 
-@RULES("aten::rand", "aten::rand_like")
+@register("aten::rand", "aten::rand_like")
 def _rand(e, node, *args, **kwargs):
     return _uniform(e, node, None)
 
 
-@RULES("aten::uniform")
+@register("aten::uniform")
 def _uniform(e, node, x, low=0.0, high=1.0, **kwargs):
     low, high, dtype = float(low), float(high), node.meta["val"].dtype
     if not 0 <= high - low <= torch.finfo(dtype).max:
@@ -39,29 +37,29 @@ def _uniform(e, node, x, low=0.0, high=1.0, **kwargs):
     return e.op("where", inside, drawn, e.constant(low, dtype))
 
 
-@RULES("aten::randn", "aten::randn_like")
+@register("aten::randn", "aten::randn_like")
 def _randn(e, node, *args, **kwargs):
     return _draw(e, node, "random_normal", mean=0.0, std=1.0)
 
 
-@RULES("aten::normal_functional")
+@register("aten::normal_functional")
 def _normal(e, node, x, mean=0.0, std=1.0, **kwargs):
     return _normal_of_numbers(e, node, mean, std)
 
 
-@RULES("aten::normal.float_float")
+@register("aten::normal.float_float")
 def _normal_of_numbers(e, node, mean, std, *args, **kwargs):
     return _draw(e, node, "random_normal", mean=float(mean), std=float(std))
 
 
 # Of a tensor of deviations PyTorch's operator sees whether one is negative.
-@RULES("aten::normal.Tensor_float")
+@register("aten::normal.Tensor_float")
 def _normal_tensor(e, node, mean, std=1.0, **kwargs):
     noise = _draw(e, node, "random_normal", mean=0.0, std=float(std))
     return e.op("add", noise, mean, alpha=1.0)
 
 
-@RULES("aten::bernoulli", "aten::bernoulli.p")
+@register("aten::bernoulli", "aten::bernoulli.p")
 def _bernoulli(e, node, x, p=None, **kwargs):
     val = node.meta["val"]
     dtype = val.dtype if val.dtype.is_floating_point else torch.float32
@@ -103,20 +101,20 @@ def _integers(e, node, low: int, high: int):
     return _draw(e, node, "random_int", low=low, high=high)
 
 
-@RULES("aten::randint", "aten::randint_like")
+@register("aten::randint", "aten::randint_like")
 def _randint(e, node, first, *args, **kwargs):
     # (high, size) or (x, high); the overloads with `low` have names of their own.
     high = args[0] if isinstance(first, _C.Value) else first
     return _integers(e, node, 0, int(high))
 
 
-@RULES("aten::randint.low", "aten::randint_like.low_dtype")
+@register("aten::randint.low", "aten::randint_like.low_dtype")
 def _randint_low(e, node, first, *args, **kwargs):
     low, high = args[:2] if isinstance(first, _C.Value) else (first, args[0])
     return _integers(e, node, int(low), int(high))
 
 
-@RULES("aten::random")
+@register("aten::random")
 def _random_any(e, node, x, **kwargs):
     dtype = node.meta["val"].dtype
     if narrowed(dtype) is dtype:
@@ -124,17 +122,17 @@ def _random_any(e, node, x, **kwargs):
     return _integers(e, node, 0, 2**31)  # of int64 all that int32 has
 
 
-@RULES("aten::random.from")
+@register("aten::random.from")
 def _random_from(e, node, x, low, high, **kwargs):
     return _integers(e, node, int(low), int(high))
 
 
-@RULES("aten::random.to")
+@register("aten::random.to")
 def _random_to(e, node, x, high, **kwargs):
     return _integers(e, node, 0, int(high))
 
 
-@RULES("aten::randperm")
+@register("aten::randperm")
 def _randperm(e, node, n, **kwargs):
     dtype = narrowed(node.meta["val"].dtype)
     # As PyTorch, to which bfloat16 is an exception: no number is to come twice.
@@ -146,6 +144,6 @@ def _randperm(e, node, n, **kwargs):
                 salt=e.salt(node.meta["salt"]))
 
 
-@RULES("aten::exponential")
+@register("aten::exponential")
 def _exponential(e, node, x, lambd=1.0, **kwargs):
     return _draw(e, node, "random_exponential", lambd=float(lambd))

@@ -5,9 +5,7 @@ import torch
 from poptorch import _C
 from poptorch._base.types import ir_dtype, unrounded
 from poptorch._translate.rules.elementwise import square
-from poptorch._translate.rules.registry import Rules
-
-RULES = Rules()
+from poptorch._translate.rules.registry import register
 
 
 def _dims(x, dim):
@@ -30,20 +28,20 @@ def _sum_like(name):
 
 
 for _name in ("sum", "mean", "prod"):
-    RULES[f"aten::{_name}"] = _sum_like(_name)
+    register(f"aten::{_name}")(_sum_like(_name))
 
 
-@RULES("aten::amax", "aten::max")
+@register("aten::amax", "aten::max")
 def _amax(e, node, x, dim=None, keepdim=False):
     return e.op("amax", x, dim=_dims(x, dim), keepdim=keepdim)
 
 
-@RULES("aten::amin", "aten::min")
+@register("aten::amin", "aten::min")
 def _amin(e, node, x, dim=None, keepdim=False):
     return e.op("amin", x, dim=_dims(x, dim), keepdim=keepdim)
 
 
-@RULES("aten::any", "aten::all")
+@register("aten::any", "aten::all")
 def _any_all(e, node, x, dim=None, keepdim=False):
     name = node.target._schema.name.removeprefix("aten::")
     found = e.cast(x, torch.bool)
@@ -57,25 +55,25 @@ def _variance(e, node, x, dim, correction, keepdim, **root):
     return e.op("var", x, dim=_dims(x, dim), correction=float(correction), keepdim=keepdim, **root)
 
 
-@RULES("aten::var.correction")
+@register("aten::var.correction")
 def _var(e, node, x, dim=None, correction=None, keepdim=False):
     return _variance(e, node, x, dim, correction, keepdim)
 
 
-@RULES("aten::std.correction")
+@register("aten::std.correction")
 def _std(e, node, x, dim=None, correction=None, keepdim=False):
     dtype = node.meta["val"].dtype
     x = e.cast(x, unrounded(dtype))
     return e.cast(_variance(e, node, x, dim, correction, keepdim, root=True), dtype)
 
 
-@RULES("aten::var_mean.correction")
+@register("aten::var_mean.correction")
 def _var_mean(e, node, x, dim=None, correction=None, keepdim=False):
     return [_variance(e, node, x, dim, correction, keepdim),
             e.op("mean", x, dim=_dims(x, dim), keepdim=keepdim)]
 
 
-@RULES("aten::linalg_vector_norm")
+@register("aten::linalg_vector_norm")
 def _vector_norm(e, node, x, ord=2, dim=None, keepdim=False, dtype=None):
     val, dims = node.meta["val"], _dims(x, dim)
     x = e.cast(x, unrounded(val.dtype))
@@ -100,13 +98,13 @@ def _norm(e, x, ord, **dims):
     return e.op("pow", e.op("sum", power, **dims), e.constant(1.0 / ord, e.dtype_of(x)))
 
 
-@RULES("aten::logsumexp")
+@register("aten::logsumexp")
 def _logsumexp(e, node, x, dim, keepdim=False):
     return e.op("logsumexp", e.cast(x, node.meta["val"].dtype), dim=_dims(x, dim),
                 keepdim=keepdim)
 
 
-@RULES("aten::cumsum", "aten::cumprod")
+@register("aten::cumsum", "aten::cumprod")
 def _cumulated(e, node, x, dim, dtype=None):
     dtype = node.meta["val"].dtype
     name = node.target._schema.name.removeprefix("aten::")
@@ -116,22 +114,13 @@ def _cumulated(e, node, x, dim, dtype=None):
     return e.cast(found, dtype)
 
 
-@RULES("aten::mv")
+@register("aten::mv")
 def _mv(e, node, a, x):
     out = e.op("matmul", a, e.reshape(x, [x.sizes[0], 1]))
     return e.reshape(out, node.meta["val"].shape)
 
 
-@RULES("aten::dot", "aten::vdot")
+@register("aten::dot", "aten::vdot")
 def _dot(e, node, x, y):
     n = x.sizes[0]
     return e.reshape(e.op("matmul", e.reshape(x, [1, n]), e.reshape(y, [n, 1])), [])
-
-
-@RULES("aten::addmv")
-def _addmv(e, node, bias, a, x, beta=1, alpha=1):
-    rows = a.sizes[0]
-    bias = e.reshape(e.expand(bias, [rows]), [rows, 1])
-    out = e.op("addmm", bias, a, e.reshape(x, [x.sizes[0], 1]), beta=float(beta),
-               alpha=float(alpha))
-    return e.reshape(out, [rows])

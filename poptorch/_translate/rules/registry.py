@@ -1,13 +1,15 @@
-"""How a file of rules collects them."""
+"""Where the files of rules collect them."""
+
+from collections.abc import Callable
+
+RULES: dict[str, Callable] = {}
 
 
-class Rules(dict):
-    """ATen name -> rule. Use an instance as a decorator factory: ``@rules("aten::neg")``."""
-
-    def __call__(self, *names: str):
-        """Registers the decorated function under each of ``names``."""
-        def register(function):
-            for name in names:
-                self[name] = function
-            return function
-        return register
+def register(*names: str) -> Callable:
+    """A decorator: enters a rule under each of the ATen ``names``."""
+    def enter(function):
+        for name in names:
+            assert name not in RULES, f"two rules for {name}"
+            RULES[name] = function
+        return function
+    return enter

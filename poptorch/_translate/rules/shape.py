@@ -5,28 +5,25 @@ import torch
 from poptorch import _C
 from poptorch._translate import opaque
 from poptorch._translate.rules.elementwise import operand
-from poptorch._translate.rules.registry import Rules
-
-RULES = Rules()
+from poptorch._translate.rules.registry import register
 
 
-@RULES("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unsqueeze", "aten::squeeze",
-       "aten::flatten", "aten::unflatten", "aten::_reshape_alias", "aten::view_copy",
-       "aten::unsqueeze_copy", "aten::squeeze_copy")
+@register("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unsqueeze", "aten::squeeze",
+          "aten::_reshape_alias", "aten::view_copy", "aten::unsqueeze_copy", "aten::squeeze_copy")
 def _reshape(e, node, x, *args, **kwargs):
     if "nop" in node.meta:
         return e.op("nop", x)
     return e.reshape(x, node.meta["val"].shape)
 
 
-@RULES("aten::permute", "aten::permute_copy")
+@register("aten::permute", "aten::permute_copy")
 def _permute(e, node, x, dims):
     rank = len(x.sizes)
     dims = [d % rank for d in dims]
     return x if dims == list(range(rank)) else e.op("permute", x, dims=dims)
 
 
-@RULES("aten::transpose", "aten::transpose_copy", "aten::swapaxes")
+@register("aten::transpose", "aten::transpose_copy")
 def _transpose(e, node, x, dim0, dim1):
     dims = list(range(len(x.sizes)))
     if dims:
@@ -34,12 +31,12 @@ def _transpose(e, node, x, dim0, dim1):
     return _permute(e, node, x, dims)
 
 
-@RULES("aten::t", "aten::numpy_T", "aten::t_copy")
+@register("aten::t", "aten::t_copy")
 def _t(e, node, x):
     return _permute(e, node, x, list(reversed(range(len(x.sizes)))))
 
 
-@RULES("aten::expand", "aten::broadcast_to", "aten::expand_as", "aten::expand_copy")
+@register("aten::expand", "aten::expand_copy")
 def _expand(e, node, x, *args, **kwargs):
     return e.expand(x, node.meta["val"].shape)
 
@@ -53,16 +50,11 @@ def _range(size: int, start, end) -> tuple[int, int]:
     return start, min(max(end, start), size)
 
 
-@RULES("aten::slice", "aten::slice_copy")
+@register("aten::slice", "aten::slice_copy")
 def _slice(e, node, x, dim=0, start=None, end=None, step=1):
     dim %= len(x.sizes)
     start, end = _range(x.sizes[dim], start, end)
     return e.slice(x, dim, start, end, step)
-
-
-@RULES("aten::narrow")
-def _narrow(e, node, x, dim, start, length):
-    return _slice(e, node, x, dim, start, start + length)
 
 
 def _selected(e, x, dim: int, index: int):
@@ -73,19 +65,18 @@ def _selected(e, x, dim: int, index: int):
     return e.reshape(e.slice(x, dim, index, index + 1), sizes)
 
 
-@RULES("aten::select", "aten::select_copy")
+@register("aten::select", "aten::select_copy")
 def _select(e, node, x, dim, index):
     return _selected(e, x, dim, index)
 
 
-@RULES("aten::unbind", "aten::unbind_copy")
+@register("aten::unbind", "aten::unbind_copy")
 def _unbind(e, node, x, dim=0):
     return [_selected(e, x, dim, i) for i in range(x.sizes[dim])]
 
 
-@RULES("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unsafe_chunk",
-       "aten::unsafe_split", "aten::split_copy", "aten::split_with_sizes_copy",
-       "aten::unsafe_split_with_sizes")
+@register("aten::split", "aten::split_with_sizes", "aten::unsafe_split", "aten::split_copy",
+          "aten::split_with_sizes_copy", "aten::unsafe_split_with_sizes")
 def _split(e, node, x, _, dim=0):
     dim %= len(x.sizes)
     parts, start = [], 0
@@ -96,7 +87,7 @@ def _split(e, node, x, _, dim=0):
     return parts
 
 
-@RULES("aten::slice_scatter")
+@register("aten::slice_scatter")
 def _slice_scatter(e, node, x, src, dim=0, start=None, end=None, step=1):
     dim %= len(x.sizes)
     start, end = _range(x.sizes[dim], start, end)
@@ -106,13 +97,13 @@ def _slice_scatter(e, node, x, src, dim=0, start=None, end=None, step=1):
     return e.op("slice_scatter", x, src, dim=dim, start=start, end=end, step=step)
 
 
-@RULES("aten::diagonal_scatter")
+@register("aten::diagonal_scatter")
 def _diagonal_scatter(e, node, x, src, offset=0, dim1=0, dim2=1):
     return e.op("diagonal_scatter", x, e.cast(src, e.dtype_of(x)), offset=offset, dim1=dim1,
                 dim2=dim2)
 
 
-@RULES("aten::select_scatter")
+@register("aten::select_scatter")
 def _select_scatter(e, node, x, src, dim, index):
     dim %= len(x.sizes)
     index %= x.sizes[dim]
@@ -131,14 +122,14 @@ def _zeros_with(e, grad, sizes, dim: int, start: int, end: int, step: int):
                 step=step)
 
 
-@RULES("aten::slice_backward")
+@register("aten::slice_backward")
 def _slice_backward(e, node, grad, input_sizes, dim, start, end, step):
     dim %= len(input_sizes)
     start, end = _range(input_sizes[dim], start, end)
     return _zeros_with(e, grad, input_sizes, dim, start, end, step)
 
 
-@RULES("aten::select_backward")
+@register("aten::select_backward")
 def _select_backward(e, node, grad, input_sizes, dim, index):
     dim %= len(input_sizes)
     index %= input_sizes[dim]
@@ -154,7 +145,7 @@ def _kept(node, tensors: list) -> tuple[list, torch.dtype]:
     return [t for t in tensors if len(t.sizes) == rank], dtype
 
 
-@RULES("aten::cat", "aten::concat", "aten::concatenate")
+@register("aten::cat")
 def _cat(e, node, tensors, dim=0):
     tensors, dtype = _kept(node, tensors)
     tensors = [e.cast(t, dtype) for t in tensors]
@@ -162,7 +153,7 @@ def _cat(e, node, tensors, dim=0):
                                                       {"dim": dim % len(tensors[0].sizes)})[0]
 
 
-@RULES("aten::stack")
+@register("aten::stack")
 def _stack(e, node, tensors, dim=0):
     dtype, rank = node.meta["val"].dtype, len(node.meta["val"].shape)
     dim %= rank
@@ -181,18 +172,17 @@ def _filled(value):
 
 for _kind, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
     for _name in (f"aten::{_kind}", f"aten::{_kind}_like", f"aten::new_{_kind}"):
-        RULES[_name] = _filled(_value)
-for _name in ("aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted",
-              "aten::_efficientzerotensor"):
-    RULES[_name] = _filled(0)
+        register(_name)(_filled(_value))
+for _name in ("aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted"):
+    register(_name)(_filled(0))
 
 
-@RULES("aten::full", "aten::full_like")
+@register("aten::full", "aten::full_like")
 def _full(e, node, _, fill_value, *args, **kwargs):
     return _fill_with(e, node.meta["val"], fill_value)
 
 
-@RULES("aten::new_full")
+@register("aten::new_full")
 def _new_full(e, node, x, size, fill_value, **kwargs):
     return _fill_with(e, node.meta["val"], fill_value)
 
@@ -203,24 +193,24 @@ def _fill_with(e, val, value):
     return e.full(val.shape, value, val.dtype)
 
 
-@RULES("aten::fill")
+@register("aten::fill")
 def _fill(e, node, x, value):
     return _fill_with(e, node.meta["val"], value)
 
 
-@RULES("aten::zero")
+@register("aten::zero")
 def _zero(e, node, x):
     return e.full(x.sizes, 0, node.meta["val"].dtype)
 
 
-@RULES("aten::scalar_tensor")
+@register("aten::scalar_tensor")
 def _scalar_tensor(e, node, value, *args, **kwargs):
     return e.constant(value, node.meta["val"].dtype)
 
 
-@RULES("aten::arange", "aten::arange.start", "aten::arange.start_step", "aten::linspace",
-       "aten::eye", "aten::tril_indices", "aten::triu_indices", "aten::logspace",
-       "aten::hann_window", "aten::hamming_window", "aten::_to_cpu")
+@register("aten::arange", "aten::arange.start", "aten::arange.start_step", "aten::linspace",
+          "aten::eye", "aten::tril_indices", "aten::triu_indices", "aten::logspace",
+          "aten::hann_window", "aten::hamming_window")
 def _evaluated(e, node, *args, **kwargs):
     """An op of numbers alone: its value is known now."""
     if any(isinstance(argument, _C.Value) for argument in args):
@@ -229,19 +219,14 @@ def _evaluated(e, node, *args, **kwargs):
     return e.constant(node.target(*args, **kwargs), node.meta["val"].dtype)
 
 
-@RULES("aten::scatter.value")
+@register("aten::scatter.value")
 def _scatter_value(e, node, x, dim, index, value):
     dtype = node.meta["val"].dtype
     src = e.full(index.sizes, value, dtype)
     return e.op("scatter", e.cast(x, dtype), index, src, dim=dim % max(1, len(x.sizes)))
 
 
-@RULES("aten::index_put", "aten::_unsafe_index_put")
+@register("aten::index_put", "aten::_unsafe_index_put")
 def _index_put(e, node, x, indices, values, accumulate=False):
     values = operand(e, values, e.dtype_of(x))
     return e.ops("index_put", [x, values, *indices], {"accumulate": accumulate})[0]
-
-
-@RULES("aten::index", "aten::_unsafe_index")
-def _index(e, node, x, indices):
-    return e.ops("index", [x, *indices], {})[0]

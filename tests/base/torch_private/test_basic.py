@@ -12,7 +12,9 @@ from poptorch._base.torch_private import basic
 
 def test_every_name_has_a_test():
     tested = Path(__file__).read_text()
-    for name in basic.__all__:
+    for name in vars(basic):
+        if name == "torch" or name.startswith("_"):
+            continue
         assert f"basic.{name}" in tested, f"torch_private.basic.{name} has no test"
 
 

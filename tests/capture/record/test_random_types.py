@@ -17,7 +17,8 @@ FUNCTIONS = {
     "normal": lambda x, y, dtype: torch.normal(x, y),
     "normal of a number": lambda x, y, dtype: torch.normal(x, 1),
     "normal of a mean": lambda x, y, dtype: torch.normal(0.5, y),
-    "normal, out": lambda x, y, d: torch.normal(x, y, out=torch.empty(3, dtype=y.dtype)),
+    "normal, out": lambda x, y, d: torch.normal(
+        x.double(), y, out=torch.empty(3, dtype=y.dtype)),
     "Normal": lambda x, y, dtype: torch.distributions.Normal(x, y, validate_args=False).rsample(),
     "Uniform": lambda x, y, dtype: torch.distributions.Uniform(
         x, x + y, validate_args=False).sample(),
