@@ -322,8 +322,8 @@ std::vector<OpDef> moving_rows() {
        .strided = Strided::all,
        .elementwise = true},
       {.name = "narrowing_cast",
-       .doc = "x of i64 in i32; an error where a number does not fit. The limits of i64 become those "
-              "of i32.",
+       .doc = "x of i64 in i32; an error where a number does not fit. The limits of i64 become "
+              "those of i32.",
        .operands = {"x"},
        .infer = infer_narrowing_cast,
        .flops = none},

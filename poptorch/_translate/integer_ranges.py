@@ -156,7 +156,8 @@ class _Call:
 
 
 def _union(*ranges: Range) -> Range:
-    return (min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=0))
+    lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
+    return min(lows, default=0), max(highs, default=0)
 
 
 def _corners(function, x: Range, y: Range) -> Range:

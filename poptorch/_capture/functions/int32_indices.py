@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator
 
 import torch
-from torch.utils import _pytree as pytree
 
-_ASKS_FOR_INT64 = re.compile(r"\blong\b|LongTensor|int64", re.IGNORECASE)
+from poptorch._base.pytree.structure import map_only
+
+_ASKS_FOR_INT64 = re.compile(r"\b(Long|LongTensor|long(?! int)|int64)\b")
+_COMPARES = re.compile("same|match")  # two types, which neither has to be
 
 
 def in_int64(func, args: tuple, kwargs: dict, error: Exception) -> Iterator[tuple[tuple, dict]]:
@@ -24,16 +26,30 @@ def in_int64(func, args: tuple, kwargs: dict, error: Exception) -> Iterator[tupl
         kwargs: likewise, by name.
         error: the refusal.
     """
-    leaves, spec = pytree.tree_flatten((tuple(args), kwargs))
-    if not _ASKS_FOR_INT64.search(str(error)) or any(map(_is_function, leaves)):
+    given, kept = _tensors((args, kwargs)), _changed(func, args, kwargs)
+    if not _is_for_places(str(error), given) or any(map(_is_function, (*args, *kwargs.values()))):
         return
-    changed = _changed(func, args, kwargs)
-    given = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)
-             and leaf.dtype is torch.int32 and not any(leaf is x for x in changed)]
+    given = [x for x in reversed(given) if x.dtype is torch.int32 and not _is_among(x, kept)]
     for count in range(1, len(given) + 1):
-        for chosen in itertools.combinations(reversed(given), count):
-            yield pytree.tree_unflatten(
-                [leaf.long() if i in chosen else leaf for i, leaf in enumerate(leaves)], spec)
+        for chosen in itertools.combinations(given, count):
+            yield map_only(torch.Tensor, lambda x: x.long() if _is_among(x, chosen) else x,
+                           (tuple(args), kwargs))
+
+
+def _is_for_places(words: str, given: list[torch.Tensor]) -> bool:
+    """Whether a refusal asks for int64, and not for what another tensor has."""
+    return _ASKS_FOR_INT64.search(words) is not None and not _COMPARES.search(words) and not (
+        "scalar type" in words and any(x.dtype is torch.int64 for x in given))
+
+
+def _tensors(value) -> list[torch.Tensor]:
+    found = []
+    map_only(torch.Tensor, found.append, value)
+    return found
+
+
+def _is_among(tensor: torch.Tensor, others) -> bool:
+    return any(tensor is other for other in others)
 
 
 def _is_function(leaf) -> bool:
@@ -45,4 +61,4 @@ def _changed(func, args, kwargs) -> list:
     """The tensors that a function writes to, of which a copy would get the values."""
     name = getattr(func, "__name__", "")
     is_in_place = name.endswith("_") and not name.endswith("__") or name == "__setitem__"
-    return [*(args[:1] if is_in_place else ()), *pytree.tree_leaves(kwargs.get("out"))]
+    return _tensors((args[:1] if is_in_place else (), kwargs.get("out")))

@@ -305,8 +305,8 @@ MADE = [
            dtypes=("f32", "f64")),
 ]
 
-SAMPLES = [*UNARY, *ACTIVATIONS, *BACKWARD, *ARITHMETIC, *POWERS, *LOGIC, *WHERE, *CASTS, *NARROWING,
-           *MADE]
+SAMPLES = [*UNARY, *ACTIVATIONS, *BACKWARD, *ARITHMETIC, *POWERS, *LOGIC, *WHERE, *CASTS,
+           *NARROWING, *MADE]
 
 BADS = [
     Bad("exp", lambda: [integers(0, 9, 3)], words="takes floating-point tensors"),
