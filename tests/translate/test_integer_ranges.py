@@ -97,6 +97,22 @@ OPERATIONS = {
 }
 
 
+X = torch.tensor([0, 1, 3])
+
+
+class Ends(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors):
+        return self.function(*tensors)
+
+
+def assert_equal(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0, check_dtype=False)
+
+
 def digest(x):
     """All bits, in three tensors that int32 holds."""
     return x & MASK, (x >> 31) & MASK, (x >> 62) & 3
@@ -166,6 +182,66 @@ def test_each_operation_has_all_bits_of_eager(group):
         steps = [("mul number", 0, 0, 1000003), ("add", 0, 1, 0),
                  *((name, *places, drawn.choice(NUMBERS)) for places in ((0, 1), (2, 3), (2, 2)))]
         assert not fails(steps, inputs(drawn)), name
+
+
+def test_bits_as_int64():
+    x = torch.tensor([[7, 3], [-2, -1]], dtype=torch.int32)
+    module = Ends(lambda x: (x.view(torch.int64) >> 32, x.float().view(torch.int64) % 1000))
+    assert_equal(poptorch.inferenceModel(module, quiet_options())(x), module(x))
+
+
+def test_a_loop_carries_int32():
+    def hashed(x, factor):
+        return poptorch.for_loop(5, lambda h: (h * factor + 12345) % 1000003, [x])[0]
+
+    for factor in (7, 2**40 + 1):
+        module = Ends(lambda x, factor=factor: hashed(x, factor))
+        expected = X
+        for _ in range(5):
+            expected = (expected * factor + 12345) % 1000003
+        assert_equal(poptorch.inferenceModel(module, quiet_options())(X), expected)
+    module = Ends(lambda x: poptorch.for_loop(5, lambda h: h * 1000003, [x])[0] % 7)
+    with pytest.raises(poptorch.Error, match="(?s)does not fit into int32.*test_integer_ranges.py"):
+        poptorch.inferenceModel(module, quiet_options())(X)
+
+
+def test_positions_of_64_bits():
+    table = torch.arange(30.0).reshape(10, 3)
+    module = Ends(lambda x: (F.embedding(x * 3**20 // 3**20 + 1, table), table[x * 2**40 >> 39]))
+    assert_equal(poptorch.inferenceModel(module, quiet_options())(X), module(X))
+    model = poptorch.inferenceModel(Ends(lambda x: table[x + 2**32]), quiet_options())
+    with pytest.raises(poptorch.Error, match="index 429496729[67] .* out of range"):
+        model(X)
+
+
+def test_a_state_and_an_argument_that_int32_does_not_hold():
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.tensor(2**31 - 3))
+
+        def forward(self, x):
+            self.count += 1
+            x += 1
+            return self.count * 2 // 4
+
+    model, x = poptorch.inferenceModel(Counts(), quiet_options()), X.clone()
+    assert [model(x).item() for _ in range(2)] == [2**30 - 1, 2**30 - 1] and x.equal(X + 2)
+    with pytest.raises(poptorch.Error, match="the value 2147483648 does not fit into int32"):
+        model(x)
+    with pytest.raises(poptorch.Error, match="the value 2147483648 does not fit into int32"):
+        poptorch.inferenceModel(Counts(), quiet_options())(torch.tensor([2**31 - 1]))
+
+
+def test_small_ranges_stay_int32():
+    def forward(x, mask):
+        steps = torch.arange(4) * 3 + mask.long().cumsum(0)
+        return steps + x.argmax(), (x > 1).sum() * 100, steps.clamp(max=2) ** 4
+
+    x = torch.rand(4)
+    model = poptorch.inferenceModel(Ends(forward), quiet_options())
+    assert_equal(model(x, x > 0.5), forward(x, x > 0.5))
+    assert "i64" not in model.ir("translate")
 
 
 def test_results_that_int32_does_not_hold_are_errors(seed):
