@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -38,9 +38,8 @@ from poptorch._capture.loops.bodies import Bodies
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
-from poptorch._guards.attribute_reads import OUTER
+from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
-from poptorch._guards.host_randomness import Draws
 from poptorch.errors import Error
 
 
@@ -49,8 +48,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, is_substituted: bool = True,
-            called: tuple[int, tuple[str, ...]] | None = None,
-            outer: Sequence[tuple[object, str]] = (), draws: Draws | None = None) -> Captured:
+            called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -66,8 +64,6 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
-        outer: objects that names outside of ``forward`` lead to, with these names.
-        draws: what else such names lead to and ``forward`` may draw from.
 
     Raises a :class:`poptorch.Error` that names the place where ``forward`` does what cannot be
     compiled, and whatever ``forward`` itself raises, unchanged.
@@ -75,7 +71,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     called = called or (len(args), tuple(kwargs or ()))
     work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
-                    replicas, is_substituted, called, outer, draws)
+                    replicas, is_substituted, called)
     try:
         return work.run()
     finally:
@@ -83,17 +79,17 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
 
 
 class _Capture:
-    """The state of one capture; ``called``, ``outer`` and ``draws`` are as :func:`capture` takes
-    them."""
+    """The state of one capture; ``called`` is as :func:`capture` takes it."""
 
     def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
                  grouped: frozenset[str], mode_of, replicas: int, is_substituted: bool,
-                 called: tuple, outer: Sequence, draws: Draws | None):
+                 called: tuple):
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
         self.training = training
         self._module_paths = module_paths
+        self._called_with = [args, kwargs]
         self._arguments, self._named = call_arguments.named(module, args, kwargs)
         self._input_names = self._named.paths
         self.fake_mode = private.new_fake_mode()
@@ -109,7 +105,6 @@ class _Capture:
         self.host_sites: list = []
         self._environment = Environment()
         self.replicas, self._is_substituted, self._called = replicas, is_substituted, called
-        self._outer, self._draws = outer, draws
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
@@ -120,6 +115,7 @@ class _Capture:
         with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self.training, self._grouped, self._mode_of)
+            self._state.keep_outside(self._called_with)
             capture_errors.check_text((*self._input_names, *self._state.names.values(),
                                  *(state.name for state in self._state.states)))
             self._declare_inputs()
@@ -254,17 +250,13 @@ class _Capture:
 
     def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
-        for value, name in self._outer:
-            self._state.reads.of_outer(value, name)
-        if self._draws is not None:
-            self._state.reads.draws.include(self._draws)
         for path, part, value in found:
             if isinstance(value, PackedSequence):
                 self.recorder.values.packed[memory_of(value.batch_sizes)] = path
             if isinstance(part, Constant):
-                self._state.reads.of_argument(value, path)
+                self._state.reads.meet(value, path, Origin.ARGUMENT)
             else:
-                self._state.reads.of_container(value, path)
+                self._state.reads.enter(value, path, Origin.ARGUMENT)
         by_node = {id(part): value for _, part, value in found}
         return [by_node.get(id(node)) for node in self._named.nodes()]
 
@@ -274,7 +266,7 @@ class _Capture:
         beside = {number: set() if has_attributes(value) else {"__dict__"}
                   for number, value in enumerate(self._containers)}
         of_objects = []
-        for held in self._state.read_by(None):
+        for held in self._state.attributes_read(Origin.ARGUMENT):
             if id(held.holder) in numbers:
                 beside[numbers[id(held.holder)]].add(held.name)
             else:
@@ -350,8 +342,8 @@ class _Capture:
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
-                        self._state.modes_read(), self._state.read_by(OUTER),
-                        list(self._environment.names))
+                        self._state.modes_read(),
+                        [*self._state.guards_outside(), *self._environment.guards()])
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []

@@ -12,12 +12,13 @@ from poptorch._base.logging import logger
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.types import check_dense
 from poptorch._capture.functions.hooks import of_capture
+from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.graph.module_clones import Clones
 from poptorch._capture.graph.source_location import Places
-from poptorch._guards.attribute_reads import OUTER, Reads
+from poptorch._capture.library import tensor_nodes
+from poptorch._guards.attribute_reads import Origin, Reads
 from poptorch._guards.attributes import Attributes
-from poptorch._guards.guard import HeldAttribute
-from poptorch._guards.host_values import lasting_value
+from poptorch._guards.guard import Guard, HeldAttribute
 from poptorch.errors import Error, error_at
 
 # Attributes that forward itself sets where they do not fit, of the user's modules.
@@ -67,7 +68,7 @@ class ModuleState:
         paths = list(_all_paths(module))
         self._clones = Clones(list({id(part): part for _, part in paths}.values()))
         self._attributes = Attributes(places, self._clones.by_user())
-        self.module = self._clones.of(module)
+        self.module, self._user_module = self._clones.of(module), module
         for path, user_part in paths:
             part = self._clones.of(user_part)
             if id(user_part) not in self.names:
@@ -174,8 +175,9 @@ class ModuleState:
                  if not state.trained and state.name not in self._grouped}
 
         def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
-            constants = {node: recorder.constant(node) for node in recorder.constants}
-            return lasting_value(tensor, fixed | constants)
+            if tensor.requires_grad or tensor_nodes.node_of(tensor) in fixed:
+                return None
+            return known_value(recorder, tensor, fixed, is_noted=False)
 
         self._attributes.value_of = value_of
 
@@ -192,26 +194,21 @@ class ModuleState:
         """Notes what ``forward`` reads while it runs."""
         return self._attributes.reads
 
-    def attributes_read(self) -> list[HeldAttribute]:
-        """What ``forward`` depends on of modules and of objects that they hold: what has the
-        attribute, its name and its path."""
-        read = {}
-        for place in self._attributes.read():
-            if place.module is None or place.module is OUTER:
-                continue
-            module = self._clones.user_module(place.module)
-            holder = self._clones.user_module(place.holder)
-            if holder is module and place.name in _managed.get(module, ()):
-                continue
-            path = self.names.get(id(module))
-            if path is None and self._attributes.is_outside(module):
-                path = type(module).__qualname__
-            if path is not None:
-                path = f"{path}.{place.path}".lstrip(".")
-                read[id(holder), place.name] = HeldAttribute(
-                    holder, place.name, path, self.reads.line(place),
-                    "" if self._attributes.is_outside(module) else "self.")
-        return list(read.values())
+    def attributes_read(self, origin: Origin = Origin.MODULE) -> list[HeldAttribute]:
+        """What ``forward`` depends on of modules, arguments, or what names outside lead to, and of
+        the objects that these hold."""
+        read = [held._replace(holder=self._clones.user_module(held.holder))
+                for held in self._attributes.read[origin]]
+        return [held for held in read if not (isinstance(held.holder, torch.nn.Module)
+                                              and held.name in _managed.get(held.holder, ()))]
+
+    def keep_outside(self, arguments) -> None:
+        """Records what names outside of ``forward`` lead to, before it runs."""
+        self._attributes.keep_outside(self._user_module, arguments)
+
+    def guards_outside(self) -> list[Guard]:
+        """The guards of what ``forward`` may have read there."""
+        return self._attributes.guards_outside()
 
     def modes_read(self) -> list[torch.nn.Module]:
         """The user's modules of which ``forward`` read whether they are in training mode."""
@@ -220,14 +217,7 @@ class ModuleState:
 
     def name_of_plain(self, tensor: torch.Tensor) -> str | None:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
-        found = self._attributes.name_of(tensor)
-        return found and found[0]
-
-    def read_by(self, module) -> list[HeldAttribute]:
-        """The same for objects that arguments hold and containers among them (None), or for objects
-        that names outside of ``forward`` lead to (``OUTER``)."""
-        return [HeldAttribute(place.holder, place.name, place.path, self.reads.line(place))
-                for place in self._attributes.read() if place.module is module]
+        return self._attributes.name_of(tensor)
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""

@@ -127,11 +127,11 @@ def test_tensors_that_forward_keeps_are_put_back_with_a_warning(capsys):
     assert len(module[0].seen) == 2 and all(a is b for a, b in zip(module[0].seen, seen))
     told = " ".join(capsys.readouterr().err.split())
     line = Keeps.forward.__code__.co_firstlineno + 1
-    assert ("forward keeps a tensor in the attribute last, but its values are on the device: "
-            "afterwards the attribute is as it was before. Return the tensor; for a state that "
-            "lasts, use register_buffer and `self.last.copy_(value)`. "
+    assert ("forward keeps a tensor in 0.last, but its values are on the device: "
+            "afterwards it is as it was before. Return the tensor; for a state that "
+            "lasts, use register_buffer and copy_(). "
             f'at {__file__}:{line}, module "0"') in told
-    assert "in the attribute seen" in told
+    assert "in 0.seen" in told
     assert nn.Module.__setattr__.__qualname__ == "Module.__setattr__"
     assert nn.Module.__delattr__.__qualname__ == "Module.__delattr__"
 
@@ -157,12 +157,12 @@ def test_containers_in_containers_are_put_back(capsys):
         assert layer.tree["inner"] == [[1]] and list(layer.tree["few"]) == [2]
         assert layer.tree["self"] is layer.tree and len(layer.tree) == 3
     told = " ".join(capsys.readouterr().err.split())
-    assert told.count("forward keeps a tensor in the attribute tree") == 1
+    assert told.count("forward keeps a tensor in 0.tree, but") == 1
 
 
 def test_a_line_of_several_layers_is_told_of_once(capsys):
     capture(nn.Sequential(Keeps(), Keeps()), (torch.ones(2),), training=False)
-    assert capsys.readouterr().err.count("in the attribute last") == 1
+    assert capsys.readouterr().err.count(".last, but") == 1
 
 
 @pytest.mark.parametrize("context", [

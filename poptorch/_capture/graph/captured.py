@@ -89,8 +89,7 @@ class Captured:
             value (:mod:`read_values`), with their paths in the module; None for one that is
             elsewhere.
         modes: the modules of which ``forward`` read whether they are in training mode.
-        outer_attributes: like ``attributes``, of objects that names outside of ``forward`` lead to.
-        environment: the variables of the environment that ``forward`` read.
+        outer: the guards of what ``forward`` may have read outside of the module.
     """
 
     graph: torch.fx.Graph
@@ -107,8 +106,7 @@ class Captured:
     host_sites: list = field(default_factory=list)
     plain_tensors: list[tuple[torch.Tensor, str | None]] = field(default_factory=list)
     modes: list[torch.nn.Module] = field(default_factory=list)
-    outer_attributes: list[tuple] = field(default_factory=list)
-    environment: list[str] = field(default_factory=list)
+    outer: list = field(default_factory=list)
 
     def changed_buffers(self) -> list[str]:
         """The paths of the buffers that ``forward`` changes."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from poptorch._capture.library import marks  # noqa: F401  (declares an operation)
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares operations)
 from poptorch._capture.library.layers import ops
 
 _OF_EACH_NODE = ("val", "place", "module", "annotations", "backward", "recompute")

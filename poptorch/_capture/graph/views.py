@@ -8,7 +8,7 @@ from torch import fx
 
 from poptorch._base import layout
 from poptorch._capture.decompose.functional_ops import mutated_arguments
-from poptorch._capture.library import memory as library_memory  # noqa: F401  (declares operations)
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares operations)
 from poptorch._capture.library.layers import ops
 
 aten = torch.ops.aten

@@ -39,12 +39,12 @@ def with_zero_path(x: torch.Tensor) -> torch.Tensor:
     return _WithPath.apply(x) if is_plain and not private.is_transformed() else x
 
 
-def _prod(capture, func, args, kwargs):
+def _prod(capture, func, /, *args, **kwargs):
     args, kwargs = _with_operand_first(args, kwargs)
     return _of_operand(func, args, kwargs) if args[0].dim() > 0 else NotImplemented
 
 
-def _cumprod(capture, func, args, kwargs):
+def _cumprod(capture, func, /, *args, **kwargs):
     args, kwargs = _with_operand_first(args, kwargs)
     x, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim")
     # Of one number torch returns the gradient as it is.

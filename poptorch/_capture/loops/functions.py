@@ -47,7 +47,7 @@ def _name_of(function) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _cond(capture, func, args, kwargs):
+def _cond(capture, func, /, *args, **kwargs):
     condition, then, other, operands = _arguments("pred true_fn false_fn operands", args, kwargs)
     if not isinstance(condition, torch.Tensor):
         with capture.functions:
@@ -59,7 +59,7 @@ def _cond(capture, func, args, kwargs):
     return results.again(found)
 
 
-def _while_loop(capture, func, args, kwargs):
+def _while_loop(capture, func, /, *args, **kwargs):
     condition, body, carried, others = _arguments(
         "cond_fn body_fn carried_inputs additional_inputs", args, kwargs)
     tensors = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in carried]
@@ -74,7 +74,7 @@ def _while_loop(capture, func, args, kwargs):
     return tuple(found)
 
 
-def _scan(capture, func, args, kwargs):
+def _scan(capture, func, /, *args, **kwargs):
     function, init, rows, others = _arguments("combine_fn init xs additional_inputs", args, kwargs)
     results = _Results(capture, "scan")
     called = results.of(function)
@@ -89,7 +89,7 @@ def _scan(capture, func, args, kwargs):
                                as_torch=True)
 
 
-def _map(capture, func, args, kwargs):
+def _map(capture, func, /, *args, **kwargs):
     function, rows, others = _arguments("f xs pos_args", args, kwargs)
     results = _Results(capture, "map")
     called = results.of(function)

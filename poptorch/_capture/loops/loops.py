@@ -20,10 +20,10 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functional.functionalize import functionalize
 from poptorch._capture.graph.losses import BodyLosses
 from poptorch._capture.graph.regions import Rounds, copied, nodes_within, prune, region_of
-from poptorch._capture.library import (  # noqa: F401  (dynamic, printing declare ops)
+from poptorch._capture.library import (  # noqa: F401  (two declare ops)
     dynamic,
-    printing,
     tensor_nodes,
+    without_gradient,
 )
 from poptorch._capture.library.layers import ops
 from poptorch._capture.library.saved_for_backward import keep, kept

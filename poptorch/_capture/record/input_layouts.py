@@ -10,7 +10,7 @@ from poptorch._capture.graph import views
 from poptorch._capture.graph.regions import nodes_within
 
 
-def _view_or_copy(capture, func, args, kwargs):
+def _view_or_copy(capture, func, /, *args, **kwargs):
     out, recorder = func(*args, **kwargs), capture.recorder
     operand = args[0] if args else kwargs.get("input")
     if isinstance(operand, private.FakeTensor) and isinstance(out, private.FakeTensor):
