@@ -21,7 +21,8 @@ _INT64 = (torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max)
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 # Operands that say where or whether, and so are not among the results.
 _PLACES = frozenset({"index", "indices", "mask", "condition"})
-_DATA = ("Tensor", "List[Tensor]", "Optional[Tensor]", "number", "Optional[number]")
+_NUMBERS = ("number", "Optional[number]")
+_DATA = ("Tensor", "List[Tensor]", "Optional[Tensor]", *_NUMBERS)
 
 
 def fits_int32(found: Range | None) -> bool:
@@ -29,9 +30,9 @@ def fits_int32(found: Range | None) -> bool:
     return found is None or _INT32[0] <= found[0] and found[1] <= _INT32[1]
 
 
-def of_constant(tensor: torch.Tensor | None) -> Range | None:
+def of_constant(tensor: torch.Tensor) -> Range | None:
     """The range of an int64 tensor that does not change; None for others."""
-    if tensor is None or tensor.dtype is not torch.int64 or not tensor.numel():
+    if tensor.dtype is not torch.int64 or not tensor.numel():
         return None
     check_dense(tensor, "constant")
     low, high = torch.aminmax(tensor)
@@ -68,6 +69,13 @@ def has_large_number(node: torch.fx.Node) -> bool:
     if call.name in _COMPARISONS:
         numbers = [number for number in numbers if number not in _INT64]
     return any(not fits_int32((number, number)) for number in numbers)
+
+
+def has_inexact_number(node: torch.fx.Node) -> bool:
+    """Whether there is an integer among an operation's numbers that a float64 does not hold."""
+    call = _Call(node, {})
+    return any(type(value) is int and call.types[name] in _NUMBERS and int(float(value)) != value
+               for name, value in call.arguments.items())
 
 
 def _is_integer(part) -> bool:

@@ -30,6 +30,10 @@ _KEEP_DTYPE = frozenset({
 _PROMOTE = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward",
                       "smooth_l1_loss_backward", "huber_loss_backward"})
 
+# Operations whose rules make floating-point attributes of numbers.
+_FLOAT_ATTRIBUTES = frozenset(f"aten::{name}" for name in (
+    "add", "sub", "rsub", "clamp", "clamp_min", "clamp_max", "threshold"))
+
 # Rows that compute in floating point alone; of other numbers PyTorch's own operator does.
 _FLOAT_ONLY = frozenset({
     "avg_pool2d", "avg_pool3d", "convolution", "max_pool2d", "max_pool3d", "upsample_nearest2d",
@@ -112,10 +116,11 @@ class Nodes:
         return found if isinstance(values, list) else found[0]
 
     def _emit(self, node):
-        target = node.target
-        how = self._rules.get(target)
+        how = self._rules.get(node.target)
         if how is None:
-            how = self._rules[target] = self.rule_for(target)
+            how = self._rules[node.target] = self.rule_for(node.target)
+        if narrowed(torch.int64) is torch.int64 and _loses_bits(how, node):
+            how = opaque.emit
         args = tuple(self._operand(a) for a in node.args)
         kwargs = {k: self._operand(v) for k, v in node.kwargs.items()}
         try:
@@ -257,6 +262,13 @@ def _takes_64_bits(node) -> bool:
     """Whether an operation computes int64 as PyTorch does, where it is not narrowed."""
     return node.target.namespace in ("aten", "prims") or node.target._schema.name in (
         "poptorch::elements", "poptorch::elements_scatter")
+
+
+def _loses_bits(how, node) -> bool:
+    """Whether the op would have a number of 64 bits as an attribute, which is a float64."""
+    takes_floats = isinstance(how, _RowRule) or node.target._schema.name in _FLOAT_ATTRIBUTES
+    return takes_floats and any(map(_is_int64, _parts(node))) \
+        and integer_ranges.has_inexact_number(node)
 
 
 def _is_wide(value) -> bool:

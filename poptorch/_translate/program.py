@@ -251,8 +251,8 @@ class _Translation:
         for position, (node, spec) in enumerate(zip(placeholders, self.captured.inputs)):
             if node.users or node in anchored.values():
                 nodes.values[node] = self._source(e, position, node, spec)
-                nodes.ranges[node] = integer_ranges.of_constant(
-                    spec.tensor if spec.kind == "constant" else None)
+            if spec.kind == "constant":
+                nodes.ranges[node] = integer_ranges.of_constant(spec.tensor)
         for node in self.captured.graph.nodes:
             if self.scaling is not None and node.meta.get("seed"):
                 e.part = "backward"

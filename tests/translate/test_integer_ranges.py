@@ -15,7 +15,7 @@ from tests.helpers import quiet_options
 SIZES = (3, 4)
 MASK = 2**31 - 1
 NUMBERS = (0, 1, -1, 2, 3, 7, 31, 997, 1000003, -40000, 2**20, 2**31 - 1, -2**31, 2**31, 2**33 + 5,
-           -2**40, 10**12)
+           -2**40, 10**12, 2**53 + 1, -2**62 - 1)
 VALUES = (0, 1, -1, 2, 5, 100, -77, 46341, -65536, 2**30, 2**31 - 2, 2**31 - 1, -2**31, -2**31 + 1)
 
 
@@ -182,6 +182,20 @@ def test_each_operation_has_all_bits_of_eager(group):
         steps = [("mul number", 0, 0, 1000003), ("add", 0, 1, 0),
                  *((name, *places, drawn.choice(NUMBERS)) for places in ((0, 1), (2, 3), (2, 2)))]
         assert not fails(steps, inputs(drawn)), name
+
+
+def test_numbers_that_float64_does_not_hold():
+    most = 2**63 - 1
+
+    def forward(x):
+        x = x * 2**61
+        numbers = (x.clamp(max=most), x.clamp(-most, 2**61 + 1), torch.add(x, x, alpha=2**60 + 1),
+                   F.threshold(x, 2**53 + 1, -2**53 - 1), x.clamp_min(2**53 + 1),
+                   torch.rsub(x, x, alpha=most),
+                   torch.addmm(x, x[None], x[:, None] + 1, alpha=2**60 + 1))
+        return [part for value in numbers for part in digest(value)]
+
+    assert_equal(poptorch.inferenceModel(Ends(forward), quiet_options())(X), forward(X))
 
 
 def test_bits_as_int64():
