@@ -192,7 +192,7 @@ def test_numbers_that_float64_does_not_hold():
         numbers = (x.clamp(max=most), x.clamp(-most, 2**61 + 1), torch.add(x, x, alpha=2**60 + 1),
                    F.threshold(x, 2**53 + 1, -2**53 - 1), x.clamp_min(2**53 + 1),
                    torch.rsub(x, x, alpha=most),
-                   torch.addmm(x, x[None], x[:, None] + 1, alpha=2**60 + 1))
+                   torch.addmm(x, x[:, None], x[None] + 1, alpha=2**60 + 1))
         return [part for value in numbers for part in digest(value)]
 
     assert_equal(poptorch.inferenceModel(Ends(forward), quiet_options())(X), forward(X))
