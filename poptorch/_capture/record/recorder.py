@@ -69,7 +69,7 @@ class Recorder(Recording, private.DispatchMode):
         self._types = OperandTypes()
         self._handlers: dict = {
             **Memory(self).handlers, **Checks(self).handlers, **self.shapes.handlers,
-            **self.picks.handlers}
+            **self.picks.handlers, aten._efficientzerotensor.default: self._zero_tensor}
 
     # -- inputs and constants ------------------------------------------------------------------
 
@@ -367,6 +367,15 @@ class Recorder(Recording, private.DispatchMode):
         node.meta["fresh"] = True
         self.add_constant(node, args[0])
         return out
+
+    def _zero_tensor(self, func, args, kwargs):
+        if args[0]:
+            return self._decomposed(func, args, kwargs)
+        # The tangent of a Python number, of which torch itself reads the value.
+        with private.without_modes():
+            zero = torch.zeros((), dtype=kwargs["dtype"])
+        self._constant_node(zero).meta["fresh"] = True
+        return zero
 
     def _random(self, func, args, kwargs):
         generator = kwargs.get("generator")
