@@ -204,6 +204,7 @@ class _Capture:
             fake = private.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
+            self.recorder.shapes.watch(fake, name)
         self.overlaps.declare_inputs(self._input_nodes, self._input_names)
         self._state_nodes = []
         for state in self._state.states:
@@ -241,8 +242,7 @@ class _Capture:
             self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
-            for fake, node, name in zip(self._fake_inputs, self._input_nodes, self._input_names):
-                self.recorder.shapes.check_memory(fake, node, name)
+            self._reshaped = [*map(self.recorder.shapes.changes_of, self._fake_inputs)]
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self.training:
                 self._differentiate(leaves, structure)
@@ -370,8 +370,8 @@ class _Capture:
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
         """What the placeholders mean; those of constants that are not used are removed."""
-        inputs = [InputSpec("input", name, layout=layout)
-                  for name, layout in zip(self._input_names, layouts)]
+        inputs = [InputSpec("input", name, layout=layout, reshaped=reshaped)
+                  for name, layout, reshaped in zip(self._input_names, layouts, self._reshaped)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, node in enumerate(self.recorder.constants):
