@@ -243,6 +243,7 @@ class _Capture:
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
             self._reshaped = [*map(self.recorder.shapes.changes_of, self._fake_inputs)]
+            self._checked = self.recorder.checks.tie(leaves)
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self.training:
                 self._differentiate(leaves, structure)
@@ -347,8 +348,9 @@ class _Capture:
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
-        for name, leaf in zip(out_spec.paths, leaves):
-            outputs.append(OutputSpec("output", name or "0", self.recorder.node_of(leaf)))
+        for number, (name, leaf) in enumerate(zip(out_spec.paths, leaves)):
+            node = self._checked.get(number) or self.recorder.node_of(leaf)
+            outputs.append(OutputSpec("output", name or "0", node))
         if self._loss is not None:
             outputs.append(OutputSpec("loss", "loss", self.recorder.node_of(self._loss)))
         for name, gradient in self._gradients:

@@ -114,11 +114,6 @@ def swap(tensor: FakeTensor, other: FakeTensor) -> None:
     torch._C._swap_tensor_impl(tensor, other)
 
 
-def distributions_validate() -> bool:
-    """Whether torch.distributions checks the values of parameters."""
-    return torch.distributions.Distribution._validate_args
-
-
 @contextlib.contextmanager
 def causal_masks_unread():
     """Transformers take a mask for causal where that is said, and do not read its values."""

@@ -66,9 +66,9 @@ class Recorder(Recording, private.DispatchMode):
         # What stands for each parameter and buffer, by its identity.
         self._standing: dict[int, torch.Tensor] = {}
         self.shapes, self.picks, self.values = Shapes(self), Picks(self), ReadValues(self)
-        self._types = OperandTypes()
+        self._types, self.checks = OperandTypes(), Checks(self)
         self._handlers: dict = {
-            **Memory(self).handlers, **Checks(self).handlers, **self.shapes.handlers,
+            **Memory(self).handlers, **self.checks.handlers, **self.shapes.handlers,
             **self.picks.handlers, aten._efficientzerotensor.default: self._zero_tensor}
 
     # -- inputs and constants ------------------------------------------------------------------
