@@ -40,7 +40,7 @@ from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
 from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
-from poptorch.errors import Error
+from poptorch.errors import Error, place_text
 
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
@@ -368,7 +368,8 @@ class _Capture:
             if node in changed and "fresh" not in node.meta:
                 outputs.append(OutputSpec("constant_update", f"constant.{index}", changed[node],
                                           tensor=tensor))
-                self._state.warn_of_change(tensor)
+                meta = changed[node].meta
+                self._state.warn_of_change(tensor, place_text(meta["place"], meta["module"]))
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
         """What the placeholders mean; those of constants that are not used are removed."""

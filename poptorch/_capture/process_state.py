@@ -36,7 +36,8 @@ def preserved(training: bool):
 
     Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
     and the default dtype are the caller's. Transformers do not compare their masks with the causal
-    one, and leave out padding by a mask of their results, which lie as those of fused operations do.
+    one, and leave out padding by a mask of their results, which lie as those of fused operations
+    do.
     """
     with one_at_a_time, causal_masks_unread(), padding_as_nested(), fused_results_in_rows(), \
             _preserved(training):

@@ -13,7 +13,7 @@ _OWN_CHECKS = tuple(f"{_MODULES}{name}" for name in
 
 def _is_all_true(capture, func, valid):
     caller = _caller()
-    if not caller.f_globals["__name__"].startswith(_MODULES):
+    if not caller.f_globals.get("__name__", "").startswith(_MODULES):
         return NotImplemented
     return capture.recorder.checks.require(func(valid), _words(caller.f_locals))
 
@@ -28,7 +28,7 @@ def _bool(capture, func, condition):
 def _caller():
     """The frame that calls a function of torch, of which this is a handler."""
     frame = sys._getframe(2)
-    while frame.f_globals["__name__"].startswith("poptorch."):
+    while frame.f_globals.get("__name__", "").startswith("poptorch."):
         frame = frame.f_back
     return frame
 
