@@ -40,7 +40,7 @@ from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
 from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
-from poptorch.errors import Error
+from poptorch.errors import Error, place_text
 
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
@@ -206,6 +206,7 @@ class _Capture:
             fake = private.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
+            self.recorder.shapes.watch(fake, name)
         self.overlaps.declare_inputs(self._input_nodes, self._input_names)
         self._state_nodes = []
         for state in self._state.states:
@@ -243,8 +244,8 @@ class _Capture:
             self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
-            for fake, node, name in zip(self._fake_inputs, self._input_nodes, self._input_names):
-                self.recorder.shapes.check_memory(fake, node, name)
+            self._reshaped = [*map(self.recorder.shapes.changes_of, self._fake_inputs)]
+            self._checked = self.recorder.checks.tie(leaves)
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self.training:
                 self._differentiate(leaves, structure)
@@ -351,8 +352,9 @@ class _Capture:
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
-        for name, leaf in zip(out_spec.paths, leaves):
-            outputs.append(OutputSpec("output", name or "0", self.recorder.node_of(leaf)))
+        for number, (name, leaf) in enumerate(zip(out_spec.paths, leaves)):
+            node = self._checked.get(number) or self.recorder.node_of(leaf)
+            outputs.append(OutputSpec("output", name or "0", node))
         if self._loss is not None:
             outputs.append(OutputSpec("loss", "loss", self.recorder.node_of(self._loss)))
         for name, gradient in self._gradients:
@@ -370,12 +372,13 @@ class _Capture:
             if node in changed and "fresh" not in node.meta:
                 outputs.append(OutputSpec("constant_update", f"constant.{index}", changed[node],
                                           tensor=tensor))
-                self._state.warn_of_change(tensor)
+                meta = changed[node].meta
+                self._state.warn_of_change(tensor, place_text(meta["place"], meta["module"]))
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
         """What the placeholders mean; those of constants that are not used are removed."""
-        inputs = [InputSpec("input", name, layout=layout)
-                  for name, layout in zip(self._input_names, layouts)]
+        inputs = [InputSpec("input", name, layout=layout, reshaped=reshaped)
+                  for name, layout, reshaped in zip(self._input_names, layouts, self._reshaped)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, node in enumerate(self.recorder.constants):

@@ -219,9 +219,9 @@ class ModuleState:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
         return self._attributes.name_of(tensor)
 
-    def warn_of_change(self, tensor: torch.Tensor) -> None:
-        """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""
-        self._attributes.warn_of_change(tensor)
+    def warn_of_change(self, tensor: torch.Tensor, place: str) -> None:
+        """Warns that ``forward`` changes a plain tensor, at the user's line."""
+        self._attributes.warn_of_change(tensor, place)
 
     def check_trained(self) -> None:
         """Raises an Error when ``forward`` changed what is trained."""

@@ -69,15 +69,16 @@ class Attributes:
         """Records the attributes that a module of the tree has now."""
         self.reads.hold(module, path, "self.", Origin.MODULE)
 
-    def warn_of_change(self, tensor: torch.Tensor) -> None:
+    def warn_of_change(self, tensor: torch.Tensor, place: str) -> None:
         """Warns that ``forward`` changes a tensor in place that is no parameter or buffer."""
         path = self.name_of(tensor)
         what = f"{called(tensor)} in place that" if path is None else \
             f"the tensor {path} in place, which is a plain attribute and"
         logger.warning(
             "[capture] forward changes %s is no argument, parameter or buffer: its value is "
-            "compiled in, and each call begins with it. For a state that lasts from call to call, "
-            "give the module a buffer (register_buffer).", what)
+            "compiled in, each call begins with it, and the tensor gets the values that one call "
+            "gives it. For a state that lasts from call to call, give the module a buffer "
+            "(register_buffer).%s", what, f"\n  at {place}" if place else "")
 
     def name_of(self, tensor: torch.Tensor) -> str | None:
         """The path of a plain tensor in the modules, when ``forward`` began; None: it had none."""

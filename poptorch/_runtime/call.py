@@ -12,7 +12,7 @@ from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
 from poptorch._guards import plain_tensors
 from poptorch._runtime import replica_consistency
-from poptorch._runtime.argument_memory import check_memory
+from poptorch._runtime.argument_memory import check_memory, check_reshaped
 from poptorch._runtime.outputs import OutputPlan
 from poptorch._translate import loss_scale, reduction
 from poptorch.enums import OutputMode
@@ -73,6 +73,12 @@ class Call:
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
         self._is_memory_seen = bool(self._write_backs or self._changed_plain)
+        self._reshaped = program.reshaped
+        if self._reshaped and math.prod(steps) > 1:
+            raise Error(f"[arguments] forward changes the shape of "
+                        f"{self._leaves[min(self._reshaped)].path} in place, and a call passes "
+                        f"{math.prod(steps)} micro-batches in one tensor. Change a view of it "
+                        f"instead.")
         self._updates = (*self._write_backs, *self._constant_updates)
         self._outputs = (*self._results, *self._updates, *self._kept)
 
@@ -182,6 +188,8 @@ class Call:
             check_memory(tensors, [leaf.path for leaf in self._leaves],
                          [leaf for _, _, leaf in self._write_backs],
                          self._plain.alive() if self._write_backs else (), self._changed_plain)
+        if self._reshaped:
+            check_reshaped(tensors, [leaf.path for leaf in self._leaves], self._reshaped)
         # Copies of this call: another thread may make one at the same time.
         pointers, held = self._pointers.copy(), self._held.copy()
         self._take(tensors, pointers, held)
@@ -203,6 +211,10 @@ class Call:
                 for (_, _, tensor), update in zip(self._constant_updates, constants):
                     if tensor is not None:
                         write_back(tensor, update[0])
+        for leaf, calls in self._reshaped.items():
+            for name, arguments in calls:
+                with torch.no_grad():
+                    getattr(tensors[leaf], name)(*arguments)
         return self._rebuild(results)
 
     def _take(self, tensors: list[torch.Tensor], pointers: list[int], held: list) -> None:

@@ -114,11 +114,6 @@ def swap(tensor: FakeTensor, other: FakeTensor) -> None:
     torch._C._swap_tensor_impl(tensor, other)
 
 
-def distributions_validate() -> bool:
-    """Whether torch.distributions checks the values of parameters."""
-    return torch.distributions.Distribution._validate_args
-
-
 @contextlib.contextmanager
 def causal_masks_unread():
     """Transformers take a mask for causal where that is said, and do not read its values."""
@@ -268,12 +263,14 @@ def without_compiling(is_here):
     So do the operators of torch.cond and its like, which torch compiles by itself."""
     # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
     from torch._dynamo import eval_frame
+    cond = sys.modules["torch._higher_order_ops.cond"]  # torch names the function so, too
 
     def as_written(function, args, kwargs=None):
         return function(*args, **(kwargs or {}))
 
     instead = [
         (higher_order, "_hop_compile_and_call", as_written),
+        (cond, "validate_subgraph_args_types", lambda operands: None),  # containers, too
         (eval_frame, "_callback_from_stance", lambda callback: None),
         # With fullgraph=True it is an error where no frame is compiled, unless frames are counted
         # already: those are then someone else's.

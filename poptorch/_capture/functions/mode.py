@@ -20,6 +20,7 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functions import (
     attention,
     ctc,
+    distributions,
     hooks,
     int32_indices,
     mixed_precision,
@@ -291,6 +292,7 @@ HANDLERS = {
     F.multi_head_attention_forward: _composite,
     torch.autograd.grad: _gradients,
     **ctc.HANDLERS,
+    **distributions.HANDLERS,
     **functions_index.HANDLERS,
     **functions_layers.HANDLERS,
     **functions_mask.HANDLERS,

@@ -217,13 +217,6 @@ def test_torchs_decompositions_are_made_of_aten():
     assert function(torch.ones(1, 4, 1, 1), 2).shape == (1, 1, 2, 2)
 
 
-def test_distributions_say_whether_they_check():
-    before = private.distributions_validate()
-    torch.distributions.Distribution.set_default_validate_args(not before)
-    assert private.distributions_validate() is not before
-    torch.distributions.Distribution.set_default_validate_args(before)
-
-
 def test_memory_formats():
     images = torch.ones(2, 3, 4, 5)
     assert private.suggest_memory_format(images) is torch.contiguous_format
