@@ -137,7 +137,6 @@ FOUR = [("A", 0), ("B", 1), ("C", 2), ("D", 3)]
     ([("A",), ("X",)], poptorch.ShardedExecution("A", "B"),
      'block "X" is in no stage of the strategy: its stages hold A, B.' + ".*" + HERE),
     ([("X",)], poptorch.SerialPhasedExecution("A"), 'block "X" is in no stage' + ".*" + HERE),
-    ([("A",)], None, 'block "A" has no ipu_id, which AutoStage.SameAsIpu needs' + ".*" + HERE),
     ([("A", 0), ("A", 1)], poptorch.ShardedExecution(),
      'block "A" was begun on IPU 0 and now on IPU 1' + ".*" + HERE),
     ([("A", 3)], poptorch.ShardedExecution(Stage("A").ipu(1)),
@@ -157,13 +156,15 @@ def test_broken_rules(steps, strategy, words):
 
 def test_limits_of_pipelines():
     with pytest.raises(poptorch.Error, match=r"(?s)poptorch.Options\(\).deviceIterations must be "
-                       r"greater than or equal to .*: it is 3, but the 4 stages need 4.*"
+                       r"greater than or equal to the number of pipeline stages \(4\) when using "
+                       r"poptorch.PipelinedExecution, got 3\. .*"
                        r'block "D".' + HERE):
         compile_model(*FOUR, iterations=3)
     compile_model(*FOUR, iterations=4)
     for accumulation in (4, 6):
-        with pytest.raises(poptorch.Error, match=r"(?s)Training.gradientAccumulation must be .*"
-                           rf"2 \* stages - 1: it is {accumulation}, but the 4 stages need 7"):
+        with pytest.raises(poptorch.Error, match=r"(?s)Training.gradientAccumulation must be "
+                           r"greater than or equal to the number of pipeline stages \(7\) when "
+                           rf"using poptorch.PipelinedExecution, got {accumulation} \(4 stages,"):
             compile_model(*FOUR, accumulation=accumulation)
     compile_model(*FOUR, accumulation=7)
     compile_model(*FOUR, strategy=poptorch.ShardedExecution())
@@ -210,9 +211,37 @@ def test_what_precedes_the_first_block_is_a_stage_of_the_pipeline():
         options = quiet_options(deviceIterations=iterations, autoRoundNumIPUs=True)
         return poptorch.inferenceModel(layers, options)
 
-    with pytest.raises(poptorch.Error, match="it is 2, but the 3 stages need 3"):
+    with pytest.raises(poptorch.Error, match=r"number of pipeline stages \(3\) .* got 2"):
         model(2).compile(torch.ones(2, 2))
     model(3).compile(torch.ones(3, 2))
+
+
+# Of blocks with these ipu_id: the stages with their IPUs and blocks.
+WITHOUT_IPU = [
+    (AutoStage.SameAsIpu, (None, None, None), [(0, 0, "ABC")]),
+    (AutoStage.SameAsIpu, (1, None, 0), [(0, 0, "C"), (1, 1, "AB")]),
+    (AutoStage.AutoIncrement, (None, None, None, None),
+     [(0, 0, "A"), (1, 1, "B"), (2, 2, "C"), (3, 3, "D")]),
+    (AutoStage.AutoIncrement, (2, None, 0, None),
+     [(0, 2, "A"), (1, 3, "B"), (2, 0, "C"), (3, 1, "D")]),
+]
+
+
+@pytest.mark.parametrize(("stages", "ipus", "rows"), WITHOUT_IPU)
+def test_blocks_without_an_ipu(stages, ipus, rows):
+    model = compile_model(*zip("ABCD", ipus), strategy=poptorch.ShardedExecution(stages))
+    assert [(stage, ipu, "".join(blocks)) for stage, ipu, blocks in table(model)] == rows
+
+
+@pytest.mark.parametrize("stages", AutoStage)
+def test_begun_blocks_without_an_ipu_compute_what_the_module_does(stages):
+    net, x = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))), torch.ones(4, 2)
+    expected = net(x)
+    for layer in net:
+        poptorch.BeginBlock(layer)
+    options = quiet_options(deviceIterations=4).setExecutionStrategy(
+        poptorch.PipelinedExecution(stages))
+    torch.testing.assert_close(poptorch.inferenceModel(net, options)(x), expected)
 
 
 def test_blocks_side_by_side_on_one_ipu_are_one_stage():
