@@ -129,6 +129,9 @@ class Saving:
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
 
+        The program computes in the mode, training or evaluation, that it was compiled for. If the
+        module is in the other one, a warning says so.
+
         The state of the random generator and, unless the optimizer has a state of its own, the
         optimizer's state are those of the file.
 
@@ -170,8 +173,15 @@ class Saving:
                 self._check_can_load(file)
                 if member and self.wrapped.optimizer is not None:
                     self.wrapped.optimizer.numbers()  # calls read them: here the file is at fault
-                with self.device.compiling():
-                    self._load(file, with_optimizer)
+                modes, before = self.wrapped.modes, self.wrapped.modes.by_path()
+                modes.take(file.modes())  # the module here may be in another mode
+                try:
+                    with self.device.compiling():
+                        self._load(file, with_optimizer)
+                except BaseException:
+                    modes.take(before)
+                    raise
+                self.programs.current.modes.warn()
 
         self.lifecycle.alone("loadExecutable", load, waits_for_calls=False)
 

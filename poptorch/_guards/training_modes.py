@@ -133,6 +133,6 @@ class CompiledModes:
         path, part, mode = changed[0]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         logger.warning(
-            "[train] %s%s runs in %s, the mode when it was wrapped, and is in %s now: the compiled "
+            "[train] %s%s runs in %s, for which it was compiled, and is in %s now: the compiled "
             "model computes as before. Call train() or eval() of the executor to change its mode.",
             f"{type(part).__name__} {path}".rstrip(), more, _WORDS[mode], _WORDS[part.training])

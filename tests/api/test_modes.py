@@ -40,7 +40,7 @@ def test_a_change_before_the_first_call(caplog):
     y = model(X)[0]
     assert (y == 0).any(), "dropout in training mode"
     assert told(caplog) == [
-        "[train] BatchNorm1d bn (and 1 more) runs in training mode, the mode when it was wrapped, "
+        "[train] BatchNorm1d bn (and 1 more) runs in training mode, for which it was compiled, "
         "and is in evaluation mode now: the compiled model computes as before. Call train() or "
         "eval() of the executor to change its mode."]
     model(X)
@@ -60,8 +60,8 @@ def test_a_layer_of_a_trained_module(name, caplog):
         model(X)
     (found,) = told(caplog)
     kind = type(getattr(net, name)).__name__
-    assert found.startswith(f"[train] {kind} {name} runs in training mode, the mode when it was "
-                            f"wrapped, and is in evaluation mode now: ")
+    assert found.startswith(f"[train] {kind} {name} runs in training mode, for which it was "
+                            f"compiled, and is in evaluation mode now: ")
     assert net.bn.num_batches_tracked == 3
     model.destroy()
     model = wrap(net, training=True)
