@@ -9,6 +9,7 @@ from pathlib import Path
 from poptorch import _C
 from poptorch.errors import Error
 from poptorch.ops.custom_op import include_path
+from poptorch.version import __version__
 
 
 def read_module(path):
@@ -77,6 +78,7 @@ def include(arguments):
 def parser():
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m poptorch", description=__doc__)
+    top.add_argument("--version", action="version", version=f"poptorch {__version__}")
     commands = top.add_subparsers(required=True, metavar="command")
     opt_command = commands.add_parser("opt", help="run passes on IR text")
     names = ", ".join(name for name, _ in _C.passes())

@@ -160,10 +160,11 @@ class Compilation:
         self.wrapped.decide_options()
         # A program that can still run needs the device.
         with self.device.compiling(is_kept=self.programs.current is not None):
-            with recorded(self.report), StepProgress(
-                    options.model_name, options.show_compilation_progress_bar) as progress:
+            with recorded(self.report), StepProgress(options) as progress:
                 program = self.build()(options, args, kwargs, progress)
             with plain_torch():
+                if not self.wrapped.training:
+                    program.modes.warn_of_dropout()
                 program.modes.warn()
                 self.programs.add(program, begin, reason)
         if (count := len(self.programs.all)) > 1:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Self
 
 import torch
+from torch.nn.modules.dropout import _DropoutNd
 
 from poptorch._base.logging import logger
 from poptorch._guards.guard import Guard
@@ -25,6 +26,7 @@ class TrainingModes:
 
     def __init__(self, module: torch.nn.Module):
         self._module = module
+        self.is_chosen = False  # by train() or eval(), or told of
         self._note()
         _all.add(self)
 
@@ -49,6 +51,7 @@ class TrainingModes:
             (False, True)
         """
         self._module.train(mode)
+        self.is_chosen = True
         self._note()
         return self
 
@@ -117,6 +120,20 @@ class CompiledModes:
         return [Guard(f"self.{path}.training".replace("..", "."),
                       partial(self._noted.mode_of, part), [place])
                 for path, part, _ in self._compiled]
+
+    def warn_of_dropout(self) -> None:
+        """Warns once that inference drops values, unless the executor's ``train()`` chose it."""
+        found = [(path, part) for path, part, mode in self._compiled
+                 if mode and isinstance(part, _DropoutNd) and part.p > 0]
+        if not found or self._noted.is_chosen:
+            return
+        self._noted.is_chosen = True
+        path, part = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        logger.warning("[inferenceModel] %s%s is in training mode and drops values. Call eval() on "
+                       "the executor to turn dropout off, or train() to keep it without this "
+                       "warning.",
+                       f"{type(part).__name__} {path}".rstrip(), more)
 
     def places(self) -> list[tuple[dict, str]]:
         """Where the modes are that :meth:`warn` compares: tables and the key in them."""

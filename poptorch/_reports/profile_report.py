@@ -59,6 +59,7 @@ class ProfileReport:
         if not self._is_begun:
             self._is_begun = True
             self.recording.write_at_exit()
+        self.recording.write()
 
     def write_trace(self) -> None:
         """Writes the trace so far."""

@@ -1,6 +1,9 @@
 """From the blocks of a captured model and the execution strategy to the partition, checked."""
 
+import functools
+
 from poptorch._annotations.stages import Partition
+from poptorch._base.logging import logger
 from poptorch.enums import AutoStage
 from poptorch.errors import error_at
 
@@ -13,7 +16,15 @@ def partition_of(captured, spec) -> Partition | None:
     _check_outside(captured, spec.strategy)
     partition = spec.strategy._partition(captured.blocks, _starts_outside(captured))
     _check_steps(captured, partition, spec)
+    if partition.stages > 1 and partition.kind != "sharded":
+        _note_sequence(type(spec.strategy).__name__, partition.stages)
     return partition
+
+
+@functools.cache
+def _note_sequence(name: str, stages: int) -> None:
+    logger.info("[%s] the %d stages run one after another: schedules that overlap them are not "
+                "implemented.", name, stages)
 
 
 def _forward_nodes(captured):

@@ -28,7 +28,8 @@ def wrap(net, training=False):
 
 
 def told(caplog):
-    found = [record.getMessage() for record in caplog.records]
+    found = [record.getMessage() for record in caplog.records
+             if not record.getMessage().startswith("[inferenceModel]")]
     caplog.clear()
     return found
 
@@ -128,3 +129,20 @@ def test_copies_and_files(tmp_path, caplog):
         executor.model.drop.eval()
         executor(X)
         assert "Dropout drop runs in training mode" in told(caplog)[0]
+
+
+def test_inference_with_dropout_warns_once(caplog):
+    def warnings(model):
+        caplog.clear()
+        for _ in range(2):
+            model(X)
+        return [record.getMessage() for record in caplog.records]
+
+    assert warnings(wrap(Net())) == [
+        "[inferenceModel] Dropout drop is in training mode and drops values. Call eval() on the "
+        "executor to turn dropout off, or train() to keep it without this warning."]
+    assert not warnings(wrap(Net()).train()) and not warnings(wrap(Net().eval()))
+    assert not warnings(wrap(Net(), training=True))
+    quiet = Net()
+    quiet.drop.p = 0.0
+    assert not warnings(wrap(quiet))

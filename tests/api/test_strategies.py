@@ -1,6 +1,7 @@
 """Stages, phases and strategies as objects, and what they say about models that break a rule."""
 
 import copy
+import logging
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 import poptorch
 from poptorch import AutoStage, Phase, Stage
+from poptorch._translate import partition
 from tests.helpers import ROOT, quiet_options
 
 ALL = [poptorch.PipelinedExecution, poptorch.ShardedExecution, poptorch.SerialPhasedExecution,
@@ -172,6 +174,17 @@ def test_limits_of_pipelines():
     compile_model(("A", 0), ("B", 0))  # one stage is no pipeline
 
 
+def test_stages_that_do_not_overlap_are_told_of_once(caplog):
+    partition._note_sequence.cache_clear()
+    with caplog.at_level(logging.INFO, poptorch.logger.name):
+        compile_model(*FOUR, strategy=poptorch.ShardedExecution())
+        assert "one after another" not in caplog.text
+        for _ in range(2):
+            compile_model(*FOUR, iterations=4)
+    assert caplog.text.count("[PipelinedExecution] the 4 stages run one after another: schedules "
+                             "that overlap them are not implemented.") == 1
+
+
 def test_the_number_of_ipus_names_the_place():
     with pytest.raises(poptorch.Error, match=r"(?s)power of two: the model uses 3 .*"
                        r'test_strategies.py.*module "layers.2"'):
@@ -251,12 +264,17 @@ def test_blocks_side_by_side_on_one_ipu_are_one_stage():
 
 
 def test_summary(capsys):
-    compile_model(("A",), ("B",), strategy=poptorch.SerialPhasedExecution("A", "B")) \
-        .partition_summary()
+    model = compile_model(("A",), ("<B>",), strategy=poptorch.SerialPhasedExecution("A", "<B>"))
+    table = model.partition_summary()
+    assert not capsys.readouterr().out
+    print(table)
     assert capsys.readouterr().out.splitlines() == [
         "phase  stage  IPU  blocks  modules   parameters  bytes  share",
         "    0      0    0  A       layers.0           6     24  50.0%",
-        "    1      0    0  B       layers.1           6     24  50.0%"]
+        "    1      0    0  <B>     layers.1           6     24  50.0%"]
+    assert repr(table) == str(table) and [row["blocks"] for row in table.rows] == [["A"], ["<B>"]]
+    assert table._repr_html_().startswith("<table><tr><th>phase</th><th>stage</th>")
+    assert table._repr_html_().count("<tr>") == 3 and "<td>&lt;B&gt;</td>" in table._repr_html_()
     with pytest.raises(poptorch.Error, match="not been compiled"):
         poptorch.inferenceModel(nn.ReLU()).partition_summary()
 
