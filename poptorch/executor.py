@@ -21,6 +21,7 @@ from poptorch._executor.forwarding import forward_property, forward_to
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
+from poptorch._executor.tracebacks import shortened
 from poptorch._executor.weights import WeightCopies
 from poptorch._files.executable import File
 from poptorch._guards.guard import Outdated
@@ -128,6 +129,8 @@ class PoplarExecutor:
                 return self._call_once(is_plain, args, kwargs)
             except Superseded:
                 time.sleep(0)  # whoever replaces the program goes on
+            except Exception as error:
+                raise shortened(error)
 
     def _call_once(self, is_plain: bool, args: tuple, kwargs: dict) -> Any:
         # One program for the whole call: another thread may replace it until the call begins.
