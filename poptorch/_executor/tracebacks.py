@@ -19,10 +19,10 @@ def shortened(error: Exception) -> Exception:
         return error
     frames = list(_frames(error.__traceback__))
     kept = [frame for frame in frames if _is_users(frame)]
-    if isinstance(error, Error):
+    if not kept or kept[-1] is not frames[-1]:  # the user's code did not raise it
+        if not isinstance(error, Error):
+            return error
         error.__cause__, error.__suppress_context__ = None, True
-    elif not kept or kept[-1] is not frames[-1]:
-        return error
     return error.with_traceback(_linked(kept))
 
 
