@@ -25,7 +25,6 @@ from poptorch._executor.tracebacks import shortened
 from poptorch._executor.weights import WeightCopies
 from poptorch._files.executable import File
 from poptorch._guards.guard import Outdated
-from poptorch._guards.outer_names import OuterNames
 from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._reports.profile_report import ProfileReport, run_recorded
@@ -187,16 +186,14 @@ class PoplarExecutor:
         spec = settings.step_spec(self._options, self._training, groups)
         progress("capture")
         arguments = Arguments(model, args, kwargs, spec, self._args_parser)
-        with OuterNames(model, [args, kwargs]) as outside:
-            captured = capture(model, *arguments.micro_batch(args, kwargs), training=spec.training,
-                               location_excludes=options.source_location_excludes,
-                               module_paths=options.module_namescope_enabled,
-                               grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
-                               replicas=spec.replicas, called=arguments.called,
-                               outer=outside.objects, draws=outside.draws)
-        guards = outside.guards(captured)
+        captured = capture(model, *arguments.micro_batch(args, kwargs), training=spec.training,
+                           location_excludes=options.source_location_excludes,
+                           module_paths=options.module_namescope_enabled,
+                           grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
+                           replicas=spec.replicas, called=arguments.called)
         arguments.compare(captured.beside)
-        captured.out_spec.copy_data([args, kwargs, model, outside.values()])
+        outside = [guard.value for guard in captured.outer]
+        captured.out_spec.copy_data([args, kwargs, model, outside])
         settings.check_buffers(options, self._user_model, captured.changed_buffers())
         replicas.check_parameters(options, dict(groups), captured)
         progress("translate")
@@ -204,7 +201,7 @@ class PoplarExecutor:
             program = translate(captured, spec, wrapped.optimizer)
             executable = _C.compile(program.module, settings.compile_options(options), progress)
             interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
-                                  captured.argument_attributes, guards,
+                                  captured.argument_attributes, captured.outer,
                                   PlainTensors(captured.plain_tensors), captured.modes)
             return CompiledModel.of(interface, executable, model, options, wrapped.modes)
 

@@ -2,6 +2,8 @@
 
 import threading
 
+from poptorch.errors import Error
+
 _local = threading.local()
 
 
@@ -13,6 +15,12 @@ def current():
 def set_current(capture) -> None:
     """Makes ``capture`` (or None) the one that this thread is in."""
     _local.capture = capture
+
+
+def error(message: str) -> Error:
+    """An Error that ends with the user's place, while ``forward`` is being captured."""
+    capture = current()
+    return Error(message) if capture is None else capture.recorder.error(message)
 
 
 def is_capturing() -> bool:

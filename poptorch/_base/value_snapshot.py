@@ -1,5 +1,6 @@
 """A plain value as it was: compared later with what it is, however it was changed."""
 
+import copy
 import datetime
 import enum
 import numbers
@@ -49,26 +50,20 @@ class Objects(enum.Enum):
 
 
 class Change(NamedTuple):
-    """A part of a value that is another one than it was.
-
-    Attributes:
-        path: of the part.
-        was, now: as text.
-        is_gone: whether it is no longer there.
-    """
+    """A part of a value that changed: its path, both values as text, whether it is gone."""
 
     path: str
     was: str
     now: str
-    is_gone: bool
+    is_gone: bool = False
 
 
 class Snapshot:
     """What a value was, with what its containers held, nested to any depth.
 
     Lists, tuples, dictionaries and read-only views of them, sets, deques, ``SimpleNamespace``,
-    partial functions, methods, ``bytearray``, ``array``, arrays of NumPy, and objects that have
-    slots and no dictionary are gone through.
+    partial functions, methods, and objects that have slots and no dictionary are gone through.
+    Of ``bytearray``, ``array`` and arrays of NumPy there is a copy.
 
     Args:
         value: the value.
@@ -94,15 +89,13 @@ class Snapshot:
     def _of(self, value, outer: dict) -> tuple:
         parts = None if id(value) in outer else self._parts(value)
         if parts is None:
-            return value, None
-        if isinstance(value, (dict, list, set, deque)) or has_slots(value):
-            self.held.append((value, parts))
-        elif isinstance(value, SimpleNamespace):
-            self.held.append((vars(value), parts))
-        if isinstance(value, (dict, list)) and not isinstance(value, OrderedDict):
-            self.containers.append(value)
-        elif isinstance(value, SimpleNamespace):
-            self.containers.append(vars(value))
+            self.is_quick = self.is_quick and not isinstance(value, _BUFFERS)
+            return _copied(value), None
+        table = vars(value) if isinstance(value, SimpleNamespace) else value
+        if isinstance(table, (dict, list, set, deque)) or has_slots(value):
+            self.held.append((table, parts))
+        if isinstance(table, (dict, list)) and not isinstance(table, OrderedDict):
+            self.containers.append(table)
         elif not isinstance(value, (tuple, frozenset, partial, MethodType)):
             self.is_quick = False
         outer = {**outer, id(value): value}
@@ -116,95 +109,83 @@ class Snapshot:
 
     def difference(self, now, path: str) -> tuple[str, str, str] | None:
         """Where another value differs first: the path, what was there and what is; None: nowhere.
-
-        Args:
-            now: the other value.
-            path: of it.
         """
-        return self._difference(self._known, now, path)
+        found = self._difference(self._known, now, path, True)
+        return found and found[:3]
 
-    def _difference(self, known: tuple, now, path: str) -> tuple[str, str, str] | None:
+    def change(self, path: str) -> Change | None:
+        """The first part of the value itself that was there and is another one now, or gone; None:
+        at most something was added. Tensors in it are passed over."""
+        return self._difference(self._known, self.value, path, False)
+
+    def _difference(self, known: tuple, now, path: str, is_whole: bool) -> Change | None:
         value, parts = known
-        if parts is None:
-            return None if self._is_same(value, now) else (path, _text(known), _text_of(now))
-        is_object = has_attributes(value)
-        if self._objects is not Objects.IDENTICAL and is_object and value is now:
+        if not is_whole and (isinstance(value, torch.Tensor) or isinstance(now, torch.Tensor)):
             return None
-        if self._objects is Objects.EQUAL and (is_object or has_slots(value)) \
-                and not (value is now or same(value, now)):
-            return path, _text(known), _text_of(now)
+        changed = partial(_change, known, now, path)
+        if parts is None:
+            return None if self._is_same(value, now) else changed()
+        if self._objects is not Objects.IDENTICAL and (has_attributes(value) or has_slots(value)):
+            if value is now and has_attributes(value):
+                return None
+            if self._objects is Objects.EQUAL and not (value is now or same(value, now)):
+                return changed()
         now_parts = self._parts(now) if type(now) is type(value) else None
-        if now_parts is None or not self._are_same_keys(parts, now_parts):
-            if isinstance(value, (dict, SimpleNamespace)) and now_parts is not None:
-                before, after = dict(parts), dict(now_parts)
-                gone = [key for key in before if key not in after]
-                came = [key for key in after if key not in before]
-                for key in (gone or came)[:1] if not (gone and came) else ():
-                    return _joined(path, value, key), _text(before.get(key, (MISSING, None))), \
-                        _text_of(after.get(key, MISSING))
-            return path, _text(known), _text_of(now)
-        for (key, part), (_, now_part) in zip(parts, now_parts):
-            found = self._difference(part, now_part, _joined(path, value, key))
-            if found is not None and isinstance(value, _BUFFERS):
-                return path, _text(known), _text_of(now)
+        if now_parts is None:
+            return changed()
+        if is_whole and not self._are_same_keys(parts, now_parts):
+            return _change_of_keys(known, now, path, dict(now_parts))
+        if isinstance(value, (list, deque)) and len(now_parts) < len(parts):
+            return changed(is_gone=True)
+        now_by_key = dict(now_parts)
+        for key, part in parts:
+            inner, there = _joined(path, value, key), now_by_key.get(key, MISSING)
+            if there is MISSING:
+                return _change(part, there, inner, is_gone=True)
+            found = self._difference(part, there, inner, is_whole)
             if found is not None:
                 return found
-        return None
+        return changed() if _is_counting(value) and len(now_parts) > len(parts) else None
 
     def _are_same_keys(self, parts: list, now_parts: list) -> bool:
         return len(parts) == len(now_parts) and all(
             self._is_same(key, now) for (key, _), (now, _) in zip(parts, now_parts))
 
     def _is_same(self, value, now) -> bool:
-        if value is now:
-            return True
         kind = type(value)
-        if kind is not type(now):
-            return False
-        if isinstance(value, numpy.generic):
-            return value.dtype == now.dtype and value.tobytes() == now.tobytes()
+        if value is now or kind is not type(now):
+            return value is now
+        if isinstance(value, (numpy.ndarray, numpy.generic)):
+            return (value.dtype, value.shape) == (now.dtype, now.shape) \
+                and value.tobytes() == now.tobytes()
+        if isinstance(value, _BUFFERS):
+            return bytes(value) == bytes(now)
         if kind not in VALUES and self._objects is not Objects.IDENTICAL:
             is_skipped = self._objects is Objects.ALIKE and isinstance(value, torch.Tensor)
             return is_skipped or same(value, now)
-        if kind not in VALUES:
-            return False
         # Zeros of both signs are equal, and what is not a number equals nothing.
-        return repr(value) == repr(now) if kind in (float, complex, range) else value == now
-
-    def change(self, path: str) -> "Change | None":
-        """The first part of the value itself that was there and is another one now, or gone; None:
-        at most something was added. Tensors in it are passed over.
-
-        Args:
-            path: of the value.
-        """
-        return self._change(self._known, self.value, path)
-
-    def _change(self, known: tuple, now, path: str) -> "Change | None":
-        value, parts = known
-        if isinstance(value, torch.Tensor) or isinstance(now, torch.Tensor):
-            return None
-        now_parts = self._parts(now) if type(now) is type(value) else None
-        if parts is None or now_parts is None or isinstance(value, _BUFFERS):
-            found = self._difference(known, now, path)
-            return found and Change(*found, False)
-        if isinstance(value, (list, deque)) and len(now_parts) < len(parts):
-            return Change(path, _text(known), _text_of(now), True)
-        now_by_key = dict(now_parts)
-        for key, part in parts:
-            inner = _joined(path, value, key)
-            if key not in now_by_key:
-                return Change(inner, _text(part), "nothing", True)
-            found = self._change(part, now_by_key[key], inner)
-            if found is not None:
-                return found
-        if _is_counting(value) and len(now_parts) > len(parts):
-            return Change(path, _text(known), _text_of(now), False)
-        return None
+        return kind in VALUES and (
+            repr(value) == repr(now) if kind in (float, complex, range) else value == now)
 
     def text(self) -> str:
         """The value as it was."""
-        return _text(self._known)
+        return _text_of(_rebuilt(self._known))
+
+
+def _change(known: tuple, now, path: str, is_gone: bool = False) -> Change:
+    return Change(path, _text_of(_rebuilt(known)), _text_of(now), is_gone)
+
+
+def _change_of_keys(known: tuple, now, path: str, after: dict) -> Change:
+    """The key that is gone or new, if the value has names and nothing else differs."""
+    value, before = known[0], dict(known[1])
+    gone = [key for key in before if key not in after]
+    came = [key for key in after if key not in before]
+    if isinstance(value, (dict, SimpleNamespace)) and bool(gone) != bool(came):
+        key = (gone or came)[0]
+        return _change(before.get(key, (MISSING, None)), after.get(key, MISSING),
+                       _joined(path, value, key))
+    return _change(known, now, path)
 
 
 def same(a, b) -> bool:
@@ -293,40 +274,41 @@ def objects_within(value, path: str) -> Iterator[tuple[str, object]]:
 # Their elements are one content.
 _BUFFERS = (bytearray, memoryview, array, numpy.ndarray)
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
-_OF_PARTIAL = ("func", "args", "keywords")
-_OF_METHOD = ("__func__", "__self__")
+_WITH_ITEMS = (list, tuple, deque, frozenset, set, dict)
+_DATA = (*_WITH_ITEMS, *_BUFFERS, *_VIEWS, MappingProxyType, SimpleNamespace, numpy.generic,
+         torch.Tensor)
+_ATTRIBUTES = {partial: ("func", "args", "keywords"), MethodType: ("__func__", "__self__")}
 
 
 def _parts(value) -> list[tuple] | None:
     """Keys and values of what is gone through; None for other objects."""
-    if isinstance(value, OrderedDict):
-        return list(OrderedDict.items(value))
-    if isinstance(value, dict):
-        return list(dict.items(value))
-    if isinstance(value, MappingProxyType):
-        return list(value.items())
-    if isinstance(value, _VIEWS):
-        return list(enumerate(value))
-    if isinstance(value, SimpleNamespace):
-        return list(vars(value).items())
     if type(value) in VALUES:
         return None
-    if isinstance(value, partial):
-        return [(name, getattr(value, name)) for name in _OF_PARTIAL]
-    if isinstance(value, MethodType):
-        return [(name, getattr(value, name)) for name in _OF_METHOD]
-    if isinstance(value, numpy.ndarray) and value.dtype.hasobject:
-        return list(enumerate(value.flat))
-    if isinstance(value, numpy.ndarray):
-        return [("", str(value.dtype)), ("", value.shape), ("", value.tobytes())]
-    if isinstance(value, (bytearray, memoryview, array)):
-        return [("", bytes(value))]
-    for kind in (list, tuple, deque):
+    if isinstance(value, dict):
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        return list(kind.items(value))
+    if isinstance(value, MappingProxyType):
+        return list(value.items())
+    if isinstance(value, SimpleNamespace):
+        return list(vars(value).items())
+    for kind, names in _ATTRIBUTES.items():
+        if isinstance(value, kind):
+            return [(name, getattr(value, name)) for name in names]
+    for kind in (list, tuple, deque, *_VIEWS):
         if isinstance(value, kind):
             return list(enumerate(kind.__iter__(value)))
+    if isinstance(value, numpy.ndarray) and value.dtype.hasobject:
+        return list(enumerate(value.flat))
     if isinstance(value, (set, frozenset)):
         return [(item, item) for item in sorted(value, key=_order)]
     return list(attributes_of(value).items()) if has_slots(value) else None
+
+
+def _copied(value):
+    """A copy of what has one content; another value as it is."""
+    if isinstance(value, memoryview):
+        return memoryview(bytes(value))
+    return copy.copy(value) if isinstance(value, _BUFFERS) else value
 
 
 def _is_counting(value) -> bool:
@@ -340,23 +322,9 @@ def _order(item) -> tuple:
 
 
 def _joined(path: str, value, key) -> str:
-    is_attribute = isinstance(value, (SimpleNamespace, partial, MethodType)) or has_slots(value) \
+    is_attribute = isinstance(value, (SimpleNamespace, *_ATTRIBUTES)) or has_slots(value) \
         or has_attributes(value) and not isinstance(value, _WITH_ITEMS)
     return f"{path}.{key}" if is_attribute else f"{path}[{key!r}]"
-
-
-def _text(known: tuple) -> str:
-    return _text_of(_rebuilt(known))
-
-
-_WITH_ITEMS = (list, tuple, deque, frozenset, set, dict)
-_DATA = (*_WITH_ITEMS, *_BUFFERS, *_VIEWS, MappingProxyType, SimpleNamespace, numpy.generic,
-         torch.Tensor)
-
-
-def _tensor_type(tensor: torch.Tensor) -> str:
-    with plain_access():
-        return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def _rebuilt(known: tuple):
@@ -364,34 +332,24 @@ def _rebuilt(known: tuple):
     value, parts = known
     if parts is None:
         return value
-    items = [_rebuilt(part) for _, part in parts]
+    items = {key: _rebuilt(part) for key, part in parts}
     if isinstance(value, (dict, MappingProxyType)):
-        return {key: item for (key, _), item in zip(parts, items)}
-    if isinstance(value, _VIEWS):
         return items
     if isinstance(value, SimpleNamespace):
-        return SimpleNamespace(**{key: item for (key, _), item in zip(parts, items)})
-    if isinstance(value, array):
-        return array(value.typecode, items[0])
-    if isinstance(value, numpy.ndarray):
-        # Of a type with fields there is no text that NumPy reads.
-        dtype = value.dtype if items[0] == str(value.dtype) else items[0]
-        return items if len(items) != 3 or value.dtype.hasobject else numpy.frombuffer(
-            items[2], dtype).reshape(items[1])
+        return SimpleNamespace(**items)
     if isinstance(value, partial):
-        return partial(items[0], *items[1], **items[2])
-    kind = next((kind for kind in _WITH_ITEMS if isinstance(value, kind)), None)
-    if isinstance(value, memoryview):
-        return items[0]
-    if isinstance(value, bytearray):
-        return bytearray(items[0])
-    return value if kind is None else kind(items)
+        return partial(items["func"], *items["args"], **items["keywords"])
+    for kind in (*_WITH_ITEMS, *_VIEWS, numpy.ndarray):
+        if isinstance(value, kind):
+            return (kind if kind in _WITH_ITEMS else list)(items.values())
+    return value
 
 
 def _text_of(value) -> str:
     if value is MISSING:
         return "nothing"
     if isinstance(value, torch.Tensor):
-        return f"a {_tensor_type(value)} tensor"
+        with plain_access():
+            return f"a {str(value.dtype).removeprefix('torch.')}{list(value.shape)} tensor"
     value = bytes(value) if isinstance(value, memoryview) else value
     return repr(value) if type(value) in VALUES else _short.repr(value)

@@ -1,7 +1,5 @@
-"""Step 1, capture: a module and example inputs become a functional FX graph.
-
-Capture needs heavy parts of torch, so it is imported when it is first used.
-"""
+"""Step 1, capture: a module and example inputs become a functional FX graph. It needs heavy parts
+of torch, and is imported when it is first used."""
 
 from poptorch._base.capture_context import is_capturing
 

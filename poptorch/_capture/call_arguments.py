@@ -10,11 +10,8 @@ from poptorch._base.pytree.structure import Structure, join_path
 
 
 class Containers:
-    """The containers among the arguments of ``forward``, which are copies of the caller's.
-
-    Args:
-        found: path, container and object, as ``Structure.paired`` gives them.
-    """
+    """The containers among the arguments of ``forward``, which are copies of the caller's;
+    ``found`` is what ``Structure.paired`` gives."""
 
     def __init__(self, found: list[tuple]):
         self._found = [(path, part.kind, value, _contents(part.kind, value))
@@ -54,20 +51,12 @@ def bound(module: torch.nn.Module, args: tuple, kwargs: dict) -> dict:
 
 def as_called(module: torch.nn.Module, args: tuple, kwargs: dict, count: int,
               names: tuple[str, ...]) -> tuple[tuple, dict]:
-    """Arguments in the order of the signature as a caller passed them.
+    """Arguments in the order of the signature as a caller passed them, ``count`` by position and
+    ``names`` by name.
 
     Hooks of the module, a ``__call__`` of its own and functions around ``forward`` see which were
-    passed, and how.
-
-    Args:
-        module: that is called.
-        args, kwargs: all arguments, defaults among them.
-        count: how many were passed by position.
-        names: of those that were passed by name, in that order.
-
-    Returns:
-        Positional and keyword arguments: those that were passed, and defaults that hold tensors,
-        as the program has these as inputs.
+    passed. Of the defaults only those that hold tensors are among them: they are inputs of the
+    program.
     """
     if count == len(args) and tuple(kwargs) == names:
         return args, kwargs

@@ -1,8 +1,6 @@
-"""What is refused while a module is captured or translated: the exception that its user sees.
-
-What the user's program raises passes unchanged. All else becomes a :class:`poptorch.Error` with
-the call, the module path and the user's line, and is of torch's class as well.
-"""
+"""Exceptions while a module is captured: what the user's program raises passes unchanged, all else
+becomes a :class:`poptorch.Error` with the call and the user's line, and is of torch's class as
+well."""
 
 import sys
 
@@ -32,11 +30,8 @@ _CALLS = (Functions.__torch_function__.__code__, Recorder.__torch_dispatch__.__c
 def of_forward(error: Exception, places: Places, names: dict[int, str], failed) -> Exception:
     """What the caller of a capture is to see of an exception in forward or its backward pass.
 
-    Args:
-        error: as it came out of forward; returned itself where it is the user's own.
-        places: finds the user's line.
-        names: dotted path of each module, by its identity.
-        failed: ``(exception, meta)`` of the operation that failed in the backward pass, or None.
+    ``names`` has the path of each module by its identity; ``failed`` is ``(exception, meta)`` of
+    the operation that failed in the backward pass, or None.
     """
     if not error_source.is_torchs(error):
         return error
@@ -91,10 +86,8 @@ def _too_deep() -> str:
 
 
 def _calls(frames: list) -> list[tuple]:
-    """Function, arguments and keyword arguments of the calls of torch in a traceback.
-
-    Innermost first; operations that functions are made of come after the functions.
-    """
+    """Function, arguments and keyword arguments of the calls of torch in a traceback, innermost
+    first; operations that functions are made of come after the functions."""
     return [(frame.f_locals["func"], frame.f_locals["args"], frame.f_locals["kwargs"] or {})
             for code in _CALLS for frame, _, _ in reversed(frames) if frame.f_code is code]
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -29,7 +29,7 @@ from poptorch._capture.graph.losses import Losses
 from poptorch._capture.graph.module_paths import ModulePaths
 from poptorch._capture.graph.multi_convs import MultiConvs
 from poptorch._capture.graph.producers import Producers
-from poptorch._capture.graph.regions import placeholders, prune
+from poptorch._capture.graph.regions import prune
 from poptorch._capture.graph.source_location import Places
 from poptorch._capture.graph.stream_overlap import Overlaps
 from poptorch._capture.graph.unknown_sizes import UnknownSize
@@ -38,8 +38,8 @@ from poptorch._capture.loops.bodies import Bodies
 from poptorch._capture.module_state import ModuleState
 from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
+from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
-from poptorch._guards.host_randomness import Draws
 from poptorch.errors import Error
 
 
@@ -48,14 +48,12 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, is_substituted: bool = True,
-            called: tuple[int, tuple[str, ...]] | None = None,
-            outer: Sequence[tuple[object, str]] = (), draws: Draws | None = None) -> Captured:
+            called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
         module: the user's module; left as it was.
-        args: positional arguments of one call, with the shapes of one micro-batch.
-        kwargs: keyword arguments of that call.
+        args, kwargs: arguments of one call, with the shapes of one micro-batch.
         training: whether to record the gradients of the parameters that require grad.
         location_excludes: an operation's place is the innermost frame of which the file contains
             none of these; None: the folder of torch.
@@ -63,24 +61,17 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
-        is_substituted: whether the context managers of :mod:`substitutions` are entered.
+        is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
-        outer: objects that names outside of ``forward`` lead to, with these names.
-        draws: what else such names lead to and ``forward`` may draw from.
 
-    Returns:
-        The functional graph and the meaning of its inputs and outputs.
-
-    Raises:
-        poptorch.Error: ``forward`` does what cannot be compiled; the message names the place.
-        Exception: Whatever ``forward`` itself raises, unchanged.
+    Raises a :class:`poptorch.Error` that names the place where ``forward`` does what cannot be
+    compiled, and whatever ``forward`` itself raises, unchanged.
     """
     places = Places() if location_excludes is None else Places(location_excludes)
-    work = _Capture(module, args, kwargs or {}, training, places, module_paths,
-                    grouped, mode_of)
-    work.replicas, work.is_substituted = replicas, is_substituted
-    work.outer, work.draws, work.called = outer, draws, called or (len(args), tuple(kwargs or ()))
+    called = called or (len(args), tuple(kwargs or ()))
+    work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
+                    replicas, is_substituted, called)
     try:
         return work.run()
     finally:
@@ -88,31 +79,17 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
 
 
 class _Capture:
-    """The state of one capture.
+    """The state of one capture; ``called`` is as :func:`capture` takes it."""
 
-    Attributes:
-        recorder: of the operations.
-        losses: the tensors marked as losses.
-        producers: the operations that gave its tensors.
-        multi_convs: its convolutions that are computed together.
-        overlaps: the copies from and to the host of which forward says something.
-        bodies: those of loops that are being traced.
-        functions: the torch-function mode.
-        training: whether gradients of the parameters are recorded.
-        host_sites: the calls of functions of the host so far.
-        replicas: how many run the program.
-        is_substituted: whether context managers of other packages are entered.
-        called: how many arguments were passed by position, and the names of the others.
-        outer, draws: as :func:`capture` takes them.
-    """
-
-    def __init__(self, module, args, kwargs, training: bool, places: Places,
-                 module_paths: bool, grouped: frozenset[str], mode_of):
+    def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
+                 grouped: frozenset[str], mode_of, replicas: int, is_substituted: bool,
+                 called: tuple):
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
         self.training = training
         self._module_paths = module_paths
+        self._called_with = [args, kwargs]
         self._arguments, self._named = call_arguments.named(module, args, kwargs)
         self._input_names = self._named.paths
         self.fake_mode = private.new_fake_mode()
@@ -126,20 +103,19 @@ class _Capture:
         self._gradients: list = []
         self._loss = None
         self.host_sites: list = []
-        self.outer: Sequence[tuple[object, str]] = ()
-        self.draws: Draws | None = None
         self._environment = Environment()
-        self.replicas, self.is_substituted, self.called = 1, True, (len(args), tuple(kwargs))
+        self.replicas, self._is_substituted, self._called = replicas, is_substituted, called
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
         if capture_context.is_capturing():
             raise Error("[capture] a model is compiled inside the forward of another one that is "
                         "being compiled. Call the inner module itself instead of its executor.")
-        others = context_managers.entered() if self.is_substituted else contextlib.nullcontext()
+        others = context_managers.entered() if self._is_substituted else contextlib.nullcontext()
         with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
                                       self.training, self._grouped, self._mode_of)
+            self._state.keep_outside(self._called_with)
             capture_errors.check_text((*self._input_names, *self._state.names.values(),
                                  *(state.name for state in self._state.states)))
             self._declare_inputs()
@@ -197,18 +173,14 @@ class _Capture:
         """A number for a random operation, from a real generator; from torch's own by default.
 
         torch.utils.checkpoint puts the generator back before it recomputes: the recomputed
-        operation draws the same number, and so computes the same values. So does what the user's
-        program draws after it gave a generator the same state.
+        operation draws the same number, and so computes the same values.
         """
         with private.without_modes():
             return int(torch.randint(0, 2**31 - 1, (), generator=generator))
 
     def note_batch_count(self, count):
-        """``float(count)`` where batch norm takes the average over all batches so far.
-
-        The number changes from step to step, so the running statistics are computed from the
-        tensor; the number itself is not used.
-        """
+        """``float(count)`` where batch norm takes the average over all batches so far. The number
+        changes from step to step: the running statistics are computed from the tensor instead."""
         module = self._paths.running
         if not isinstance(module, private.BatchNorm) or module.momentum is not None:
             return NotImplemented
@@ -256,7 +228,7 @@ class _Capture:
             found = self._named.paired(call_arguments.bound(self._module, args, kwargs))
             self._containers = self._watch_arguments(found)
             containers = call_arguments.Containers(found)
-            args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self.called)
+            args, kwargs = call_arguments.as_called(self._module, args, kwargs, *self._called)
             result = tracing.run_forward(self._state.module, args, kwargs)
             containers.warn_of_changes()
             if self.recorder.values.unread is not None:  # forward goes on without the value
@@ -278,17 +250,13 @@ class _Capture:
 
     def _watch_arguments(self, found: list[tuple]) -> list:
         """Lets what forward reads of its arguments be noted; the containers among them."""
-        for value, name in self.outer:
-            self._state.reads.of_outer(value, name)
-        if self.draws is not None:
-            self._state.reads.draws.include(self.draws)
         for path, part, value in found:
             if isinstance(value, PackedSequence):
                 self.recorder.values.packed[memory_of(value.batch_sizes)] = path
             if isinstance(part, Constant):
-                self._state.reads.of_argument(value, path)
+                self._state.reads.meet(value, path, Origin.ARGUMENT)
             else:
-                self._state.reads.of_container(value, path)
+                self._state.reads.enter(value, path, Origin.ARGUMENT)
         by_node = {id(part): value for _, part, value in found}
         return [by_node.get(id(node)) for node in self._named.nodes()]
 
@@ -298,7 +266,7 @@ class _Capture:
         beside = {number: set() if has_attributes(value) else {"__dict__"}
                   for number, value in enumerate(self._containers)}
         of_objects = []
-        for held in self._state.read_of_arguments():
+        for held in self._state.attributes_read(Origin.ARGUMENT):
             if id(held.holder) in numbers:
                 beside[numbers[id(held.holder)]].add(held.name)
             else:
@@ -366,17 +334,16 @@ class _Capture:
         for spec, node in zip(outputs, finals):
             spec.node = node
         self._add_updates(outputs, changed)
-        inputs = self._inputs(layouts)
         graph = self.recorder.graph
         graph.output(tuple(spec.node for spec in outputs))
         prune(graph)
-        inputs = self._drop_unused_constants(inputs)
+        inputs = self._inputs(layouts)
         aliasing.check_memory(self.recorder, inputs, outputs, self._state.name_of_plain)
         return Captured(graph, inputs, outputs, out_spec, self._in_spec, self.training,
                         self._blocks, self._state.attributes_read(), *self._read_of_arguments(),
                         self._overlaps, self.host_sites, self._plain_tensors(changed),
-                        self._state.modes_read(), self._state.read_outside(),
-                        list(self._environment.names))
+                        self._state.modes_read(),
+                        [*self._state.guards_outside(), *self._environment.guards()])
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
@@ -402,23 +369,18 @@ class _Capture:
                 self._state.warn_of_change(tensor)
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
+        """What the placeholders mean; those of constants that are not used are removed."""
         inputs = [InputSpec("input", name, layout=layout)
                   for name, layout in zip(self._input_names, layouts)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, node in enumerate(self.recorder.constants):
-            inputs.append(InputSpec("constant", f"constant.{index}", self.recorder.constant(node),
-                                    persistent=False))
-        return inputs
-
-    def _drop_unused_constants(self, inputs: list[InputSpec]) -> list[InputSpec]:
-        kept = []
-        for node, spec in zip(placeholders(self.recorder.graph), inputs):
-            if spec.kind == "constant" and not node.users:
-                self.recorder.graph.erase_node(node)
+            if node.users:
+                inputs.append(InputSpec("constant", f"constant.{index}",
+                                        self.recorder.constant(node), persistent=False))
             else:
-                kept.append(spec)
-        return kept
+                self.recorder.graph.erase_node(node)
+        return inputs
 
     def _plain_tensors(self, changed: dict) -> list[tuple[torch.Tensor, str | None]]:
         """The user's tensors that decide what is compiled, with their paths in the module."""

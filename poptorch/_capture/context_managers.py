@@ -6,21 +6,12 @@ _registered: list[type] = []
 
 
 def register(manager: type) -> None:
-    """Has ``manager()`` entered before each capture and left after it.
-
-    Raises:
-        TypeError: It is not the class of a context manager.
-    """
+    """Has ``manager()`` entered before each capture and left after it."""
     if not isinstance(manager, type) or not hasattr(manager, "__enter__"):
         raise TypeError(f"[registerSubsitutionManager] expected a class of context managers, got "
                         f"{manager!r}.")
     if manager not in _registered:
         _registered.append(manager)
-
-
-def unregister(manager: type) -> None:
-    """Undoes :func:`register`."""
-    _registered.remove(manager)
 
 
 def entered() -> contextlib.ExitStack:

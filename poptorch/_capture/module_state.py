@@ -12,12 +12,13 @@ from poptorch._base.logging import logger
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.types import check_dense
 from poptorch._capture.functions.hooks import of_capture
+from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.graph.module_clones import Clones
 from poptorch._capture.graph.source_location import Places
-from poptorch._guards.attribute_reads import OUTER, Reads
+from poptorch._capture.library import tensor_nodes
+from poptorch._guards.attribute_reads import Origin, Reads
 from poptorch._guards.attributes import Attributes
-from poptorch._guards.guard import HeldAttribute
-from poptorch._guards.host_values import lasting_value
+from poptorch._guards.guard import Guard, HeldAttribute
 from poptorch.errors import Error, error_at
 
 # Attributes that forward itself sets where they do not fit, of the user's modules.
@@ -26,12 +27,9 @@ _managed: "weakref.WeakKeyDictionary[torch.nn.Module, set[str]]" = weakref.WeakK
 
 @dataclass
 class State:
-    """One parameter or buffer: where it sits, and the fake tensor that stands for it.
-
-    Attributes:
-        trained: whether it gets a gradient; not so for a buffer that ``forward`` changes to a
-            value that requires one.
-    """
+    """One parameter or buffer: where it sits, and the fake tensor that stands for it. ``trained``:
+    it gets a gradient, as a buffer does not that ``forward`` changes to a value that requires
+    one."""
 
     kind: str
     name: str
@@ -47,16 +45,11 @@ class State:
 class ModuleState:
     """The parameters and buffers of a module while ``forward`` runs on fake ones.
 
-    Args:
-        module: the outermost module.
-        fake_mode: of the fake tensors.
-        places: finds the user's line.
-        training: whether parameters that require grad do so here too.
-        grouped: paths of parameters whose fake ones lack the first dimension.
-        mode_of: whether a module of the user's is captured in training mode; None: as it is.
+    ``grouped`` has the paths of parameters whose fake ones lack the first dimension; ``mode_of`` is
+    as in :func:`capture`.
 
     Attributes:
-        module: what runs in place of the outermost module, see :mod:`clones`.
+        module: what runs in place of the outermost module, see :mod:`module_clones`.
         states: in the order of the modules; tied ones once.
         names: dotted path of each module, by its identity; of the user's and of what runs.
     """
@@ -75,7 +68,7 @@ class ModuleState:
         paths = list(_all_paths(module))
         self._clones = Clones(list({id(part): part for _, part in paths}.values()))
         self._attributes = Attributes(places, self._clones.by_user())
-        self.module = self._clones.of(module)
+        self.module, self._user_module = self._clones.of(module), module
         for path, user_part in paths:
             part = self._clones.of(user_part)
             if id(user_part) not in self.names:
@@ -177,18 +170,14 @@ class ModuleState:
 
     def let_last(self, recorder, nodes: list) -> None:
         """Lets attributes that ``forward`` gives a tensor keep it, where it has the same value in
-        each call.
-
-        Args:
-            recorder: of the operations.
-            nodes: the placeholder of each state.
-        """
+        each call; ``nodes`` has the placeholder of each state."""
         fixed = {node: state.tensor for state, node in zip(self.states, nodes)
                  if not state.trained and state.name not in self._grouped}
 
         def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
-            constants = {node: recorder.constant(node) for node in recorder.constants}
-            return lasting_value(tensor, fixed | constants)
+            if tensor.requires_grad or tensor_nodes.node_of(tensor) in fixed:
+                return None
+            return known_value(recorder, tensor, fixed, is_noted=False)
 
         self._attributes.value_of = value_of
 
@@ -205,26 +194,21 @@ class ModuleState:
         """Notes what ``forward`` reads while it runs."""
         return self._attributes.reads
 
-    def attributes_read(self) -> list[HeldAttribute]:
-        """What ``forward`` depends on of modules and of objects that they hold: what has the
-        attribute, its name and its path."""
-        read = {}
-        for place in self._attributes.read():
-            if place.module is None or place.module is OUTER:
-                continue
-            module = self._clones.user_module(place.module)
-            holder = self._clones.user_module(place.holder)
-            if holder is module and place.name in _managed.get(module, ()):
-                continue
-            path = self.names.get(id(module))
-            if path is None and self._attributes.is_outside(module):
-                path = type(module).__qualname__
-            if path is not None:
-                path = f"{path}.{place.path}".lstrip(".")
-                read[id(holder), place.name] = HeldAttribute(
-                    holder, place.name, path, self.reads.line(place),
-                    "" if self._attributes.is_outside(module) else "self.")
-        return list(read.values())
+    def attributes_read(self, origin: Origin = Origin.MODULE) -> list[HeldAttribute]:
+        """What ``forward`` depends on of modules, arguments, or what names outside lead to, and of
+        the objects that these hold."""
+        read = [held._replace(holder=self._clones.user_module(held.holder))
+                for held in self._attributes.read[origin]]
+        return [held for held in read if not (isinstance(held.holder, torch.nn.Module)
+                                              and held.name in _managed.get(held.holder, ()))]
+
+    def keep_outside(self, arguments) -> None:
+        """Records what names outside of ``forward`` lead to, before it runs."""
+        self._attributes.keep_outside(self._user_module, arguments)
+
+    def guards_outside(self) -> list[Guard]:
+        """The guards of what ``forward`` may have read there."""
+        return self._attributes.guards_outside()
 
     def modes_read(self) -> list[torch.nn.Module]:
         """The user's modules of which ``forward`` read whether they are in training mode."""
@@ -233,20 +217,7 @@ class ModuleState:
 
     def name_of_plain(self, tensor: torch.Tensor) -> str | None:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
-        found = self._attributes.name_of(tensor)
-        return found and found[0]
-
-    def read_of_arguments(self) -> list[HeldAttribute]:
-        """The same for objects that arguments hold, and for containers among them."""
-        return self._read_by(None)
-
-    def read_outside(self) -> list[HeldAttribute]:
-        """The same for objects that names outside of ``forward`` lead to."""
-        return self._read_by(OUTER)
-
-    def _read_by(self, module) -> list[HeldAttribute]:
-        return [HeldAttribute(place.holder, place.name, place.path, self.reads.line(place))
-                for place in self._attributes.read() if place.module is module]
+        return self._attributes.name_of(tensor)
 
     def warn_of_change(self, tensor: torch.Tensor) -> None:
         """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""
@@ -274,7 +245,8 @@ class ModuleState:
                     if tensor is not None and (id(table), key) not in known]
             made += [key for key, child in part._modules.items()
                      if child is not None and id(child) not in self.names and any(
-                         id(tensor) not in fakes for tensor in _tensors_of(child))]
+                         id(tensor) not in fakes
+                         for tensor in (*child.parameters(), *child.buffers()))]
             for key in made:
                 self._attributes.warn_of_new(part, self.names[id(part)], key)
         for state in self.states:
@@ -299,11 +271,6 @@ def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> N
 def _set_modes(modes: list[tuple[torch.nn.Module, bool]]) -> None:
     for part, mode in modes:
         part.training = mode
-
-
-def _tensors_of(module: torch.nn.Module):
-    yield from module.parameters()
-    yield from module.buffers()
 
 
 def _all_paths(module: torch.nn.Module, path: str = "", outer: tuple = ()):

@@ -9,12 +9,7 @@ from poptorch._guards.guard import Change, Kind
 
 
 class AmbientSettings(NamedTuple):
-    """Autocast and the default dtype in a thread.
-
-    Attributes:
-        autocast: in which type torch.autocast lets the CPU compute; None: it is off.
-        default: the type of the tensors that are made without one.
-    """
+    """Autocast for the CPU (None: it is off) and the default dtype in a thread."""
 
     autocast: torch.dtype | None
     default: torch.dtype

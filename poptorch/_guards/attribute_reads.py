@@ -1,313 +1,274 @@
-"""The attributes that ``forward`` reads, of modules and of the objects that they hold.
+"""The attributes that ``forward`` reads and sets, of modules and of the objects that they hold.
 
-An object that was read from a module, as a configuration is, gets readers and writers of its class
-that take note, for as long as ``forward`` runs: what of it is read, and what ``forward`` sets.
-Containers are taken as a whole, as none reports what of it is read; so are objects whose class
-cannot be changed (``SimpleNamespace``).
+An object that ``forward`` can reach, as a configuration is, gets readers and writers of its class
+that take note, for as long as ``forward`` runs. Containers are taken as a whole, as none reports
+what of it is read; so are objects whose class cannot be changed (``SimpleNamespace``).
 """
 
+import enum
 import functools
 import sys
-import threading
 import types
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 
-from poptorch._base.logging import logger
-from poptorch._base.torch_private import tracing as private
 from poptorch._base.value_snapshot import (
+    MISSING,
     Snapshot,
     attribute_of,
-    attributes_of,
     has_attributes,
-    has_slots,
     is_compared,
+    is_foreign,
     objects_within,
 )
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES
-from poptorch._guards.guard import line_of, table_of
+from poptorch._guards.guard import HeldAttribute, line_of, table_of
 from poptorch._guards.host_randomness import Draws
-from poptorch._guards.python_state import Counters, is_flag
+from poptorch._guards.put_back import WITHOUT_DATA, holds_fake
+from poptorch._guards.python_state import Observed, is_number
+from poptorch.errors import place_text
 
+TABLES = ("_parameters", "_buffers", "_modules")
 _METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 _NOT_READ = frozenset({*OF_EACH_MODULE, *RECURRENT_CACHES})
 _OF_CLASS = frozenset(dir(torch.nn.Module))
 
 
-# In place of the module that leads to an object, where a name outside of forward does.
-OUTER = object()
+class Origin(enum.Enum):
+    """What leads to an object: a module, an argument, or a name outside of ``forward``."""
+
+    MODULE, ARGUMENT, OUTSIDE = range(3)
 
 
-class Place(NamedTuple):
-    """An attribute.
+class Holder(NamedTuple):
+    """A module or an object whose attributes are noted; ``before`` has those of the beginning."""
+
+    value: object
+    path: str
+    prefix: str  # before the path, in messages
+    origin: Origin
+    before: dict
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a module. isinstance() would read an attribute of the object."""
+        return issubclass(type(self.value), torch.nn.Module)
+
+
+class Record(Observed):
+    """What is known of one attribute.
 
     Attributes:
-        holder: the object that has it.
-        name: the attribute, or ``__dict__`` for all of the object's.
-        module: the module that leads to the object; None: an argument does; ``OUTER``: a name
-            outside of ``forward``.
-        path: of the attribute, from the module or with the name of the argument.
+        holder: what has it.
+        of_class: that of the class where the object had none, if it is compared.
+        is_missed: whether the object was asked for it and had none.
+        set_at: the line that set it last, if it is known.
     """
 
-    holder: object
-    name: str
-    module: object
-    path: str
+    def __init__(self, holder: Holder, name: str):
+        super().__init__(f"{holder.path}.{name}".lstrip("."), name)
+        self.holder = holder
+        self.of_class: Snapshot | None = None
+        self.is_missed = False
+        self.set_at: tuple[str, int] | None = None
+
+    @property
+    def text(self) -> str:
+        """The attribute as messages name it."""
+        return self.holder.prefix + self.path if self.holder.is_module else self.path
+
+    def value(self):
+        """The object's own attribute; ``MISSING`` where there is none."""
+        return table_of(self.holder.value, self.name).get(self.name, MISSING)
+
+    own_value = value
+
+    def place(self) -> str:
+        """The line that set it."""
+        return place_text(self.set_at, self.holder.path if self.holder.is_module else "")
+
+    def is_as_read(self) -> bool:
+        """Whether ``forward`` has left it as it was."""
+        if self.sets:
+            return False
+        if self.before is None:
+            return self.is_missed and self.value() is MISSING
+        return self.is_unchanged() and not holds_fake(self.before.value)
+
+    def change(self) -> tuple[str, str, str] | None:
+        """Also of the class, if that has the attribute."""
+        if self.of_class is None:
+            return super().change()
+        now = attribute_of(type(self.holder.value), self.name)
+        return self.of_class.difference(now, self.path)
 
 
 class Reads:
-    """Notes what is read and set while ``forward`` runs.
+    """The table of what was read and set.
+
+    Args:
+        is_here: whether ``forward`` runs in the present thread.
+        here: the user's line.
 
     Attributes:
-        kept: the paths where ``forward`` has put tensors without data, after :meth:`finish`.
+        holders: modules and objects, by identity.
+        records: of their attributes, by the identity of the holder and the name.
         modes: the modules of which ``training`` was read, by identity.
         draws: what ``forward`` draws from.
-        counters: the lines that read and set numbers.
     """
 
-    def __init__(self):
+    def __init__(self, is_here: Callable[[], bool], here: Callable[[], tuple[str, int] | None]):
         self.draws = Draws().of_process()
-        self.counters = Counters()
-        self.kept: list[str] = []
+        self.holders: dict[int, Holder] = {}
+        self.records: dict[tuple[int, str], Record] = {}
         self.modes: dict[int, torch.nn.Module] = {}
-        self._found: dict[tuple[int, str], tuple[Place, Snapshot]] = {}
-        self._set: set[tuple[int, str]] = set()
-        # Those that were read before they were set to such a value, in order.
-        self._flags: dict[tuple[int, str], None] = {}
-        # Objects that were read, by identity: the module that leads to each, and the path.
-        self._objects: dict[int, tuple[object, torch.nn.Module | None, str]] = {}
+        self._is_here, self._here = is_here, here
         # What stood in classes in place of the readers and writers.
         self._classes: dict[type, dict] = {}
-        # Attributes that modules and such objects were asked for, and did not have themselves, and
-        # what their classes had.
-        self._missed: dict[tuple[int, str], tuple[Place, Snapshot | None]] = {}
-        # Attributes of such objects that were set, as they were before; None: they were not there.
-        self._before_set: dict[tuple[int, str], tuple[object, str, tuple | None]] = {}
-        self._thread = threading.get_ident()
+        # The numbers that classes of modules had before forward ran.
+        self._numbers: dict[type, dict[str, object]] = {}
 
-    def of_module(self, module: torch.nn.Module, name: str, value, is_outside: bool) -> None:
-        """Takes note that an attribute of a module was read, one of the object itself; of a module
-        outside of the tree also what each module has, as nobody else compares it."""
-        if name == "training":
-            self.modes[id(module)] = module
-        if (is_outside or name not in _NOT_READ) and (id(module), name) not in self._found:
-            self._add(Place(module, name, module, name), value)
+    def hold(self, value, path: str, prefix: str, origin: Origin) -> Holder:
+        """Takes note of what is read of a module or an object from now on."""
+        own = object.__getattribute__(value, "__dict__")
+        if issubclass(type(value), torch.nn.Module) and type(value) not in self._numbers:
+            self._numbers[type(value)] = {
+                name: there for owner in reversed(type(value).__mro__) if not is_foreign(owner)
+                for name, there in vars(owner).items() if is_number(there)}
+        return self.holders.setdefault(id(value), Holder(value, path, prefix, origin, dict(own)))
 
-    def of_argument(self, value, path: str) -> None:
-        """Takes note, from now on, of what is read of the objects in an argument."""
-        for path, part in objects_within(value, path):
+    def meet(self, value, path: str, origin: Origin, prefix: str = "") -> None:
+        """The same for the objects in a value."""
+        for path, part in [] if isinstance(value, WITHOUT_DATA) else objects_within(value, path):
             self.draws.meet(part, path)
-            self._enter(part, None, path)
+            self.enter(part, path, origin, prefix)
 
-    def of_outer(self, value, path: str) -> None:
-        """Takes note, from now on, of what is read of an object that names outside lead to."""
-        self._enter(value, OUTER, path)
+    def enter(self, found, path: str, origin: Origin, prefix: str = "") -> None:
+        """The same for an object itself, also a container."""
+        if type(found) is types.MethodType:
+            found, path = found.__self__, f"{path}.__self__"
+        if type(found) is functools.partial:
+            for inner, part in objects_within([found.func, found.args, found.keywords], path):
+                self.enter(part, inner, origin, prefix)
+        elif id(found) not in self.holders and has_attributes(found):
+            holder = self.hold(found, path, prefix, origin)
+            if not self.change_class(type(found)):
+                self._note(holder, "__dict__", holder.before)
 
-    def of_class(self, module: torch.nn.Module, name: str, value) -> None:
-        """Takes note, from now on, of what is read of objects in an attribute of a class."""
-        if name not in _OF_CLASS and attribute_of(type(module), name) is value \
-                and not isinstance(value, private.FakeTensor):
-            for path, part in objects_within(value, name):
-                self._enter(part, module, path)
+    def _was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
+        """Takes note that the code of ``frame`` has read an attribute."""
+        known = self._known(holder)
+        if known is None:
+            return
+        if known.is_module and name == "training":
+            self.modes[id(holder)] = holder
+        if known.is_module and name in _NOT_READ and known.prefix:  # the module has guards of it
+            return
+        own = object.__getattribute__(holder, "__dict__")
+        if name in own:
+            self._note(known, name, value)
+        elif not known.is_module and (name == "__dict__" or not hasattr(type(holder), name)):
+            self._note(known, "__dict__", own)  # a reader of its own gave another attribute
+        else:
+            self._was_missed(holder, name)
+        if known.is_module and name not in own and name not in _OF_CLASS \
+                and attribute_of(type(holder), name) is value:
+            self.meet(value, f"{known.path}.{name}".lstrip("."), known.origin, known.prefix)
+        record = self.records.get((id(holder), name))
+        if record is not None and name != "__dict__":
+            record.reads.add((frame.f_code, frame.f_lasti))
+            record.first = value if record.first is MISSING and not record.sets else record.first
 
-    def was_missed(self, module: torch.nn.Module, name: str) -> None:
-        """Takes note that a module itself had no attribute of a name."""
-        if not name.startswith("__") and name not in _NOT_READ and name not in _OF_CLASS:
-            self._miss(Place(module, name, module, name))
+    def _known(self, holder) -> Holder | None:
+        """A module or an object that is known, in the thread of ``forward``; None for others."""
+        known = self.holders.get(id(holder))
+        return known if known is not None and known.value is holder and self._is_here() else None
 
-    def of_container(self, value, path: str) -> None:
-        """Takes note, from now on, of what is read of a container itself, which is an argument."""
-        self._enter(value, None, path)
+    def _record(self, known: Holder, name: str) -> Record:
+        key = id(known.value), name
+        if key not in self.records:
+            self.records[key] = Record(known, name)
+        return self.records[key]
 
-    def line(self, place: Place) -> str:
-        """The line of the user's that reads an attribute first, if it is known."""
-        return line_of(self.counters.line(place.holder, place.name))
+    def _note(self, known: Holder, name: str, value) -> None:
+        record = self._record(known, name)
+        if record.before is None:
+            record.before = Snapshot(value)
+            self.meet(value, record.path, known.origin, known.prefix)
 
-    def path_of(self, holder, name: str) -> str | None:
-        """The path of an attribute of an object that was read; None for another one's."""
-        return f"{self._objects[id(holder)][2]}.{name}" if id(holder) in self._objects else None
+    def _was_not_found(self, holder, name: str, frame: types.FrameType) -> None:
+        own = object.__getattribute__(holder, "__dict__")
+        table = next((table for table in TABLES if name in own.get(table, ())), None)
+        if table is None:
+            self._was_missed(holder, name)
+        else:  # torch.nn.Module.__getattr__ finds it there
+            self._was_read(holder, table, own[table], frame)
 
-    def changes(self) -> Iterator[tuple[str, str, str]]:
-        """What containers held that ``forward`` has changed and reads, and what classes had: the
-        path, what was there and what is.
+    def _was_missed(self, holder, name: str) -> None:
+        """Takes note that an object itself had no attribute of a name."""
+        known = self._known(holder)
+        if known is None or name.startswith("__") \
+                or known.is_module and (name in _NOT_READ or name in _OF_CLASS):
+            return
+        record = self._record(known, name)
+        if not record.is_missed:
+            kind, record.is_missed = type(holder), True
+            value = self._numbers.get(kind, {}).get(name, attribute_of(kind, name))
+            record.of_class = Snapshot(value) if is_compared(value) else None
 
-        What it only adds to a container counts nothing, as a cache is filled like that, but to
-        a list of which it takes the length or the sum.
-        """
-        for place, snapshot in self._found.values():
-            if table_of(place.holder, place.name).get(place.name) is not snapshot.value:
-                continue
-            found = snapshot.change(place.path)
-            is_read = has_slots(snapshot.value) \
-                or self.counters.readers(place.holder, place.name) > 1
-            if found is not None and (found.is_gone or is_read):
-                yield found[:3]
-            elif found is None and self._is_counted(place, snapshot):
-                yield place.path, snapshot.text(), Snapshot(snapshot.value).text()
-        for (_, name), (place, snapshot) in self._missed.items():
-            now = attribute_of(type(place.holder), name)
-            found = snapshot and snapshot.difference(now, place.path)
-            if found is not None:
-                yield found
+    def _was_set(self, holder, name: str, frame: types.FrameType) -> None:
+        """Takes note that the code of ``frame`` sets or deletes an attribute."""
+        known = self._known(holder)
+        if known is not None:
+            record = self._record(known, name)
+            record.sets.add((frame.f_code, frame.f_lasti))
+            record.set_at = self._here()
 
-    def _is_counted(self, place: Place, snapshot: Snapshot) -> bool:
-        return isinstance(snapshot.value, (list, deque)) and not holds_fake(snapshot.value) \
-            and (id(place.holder), place.name) not in self._set \
-            and self.counters.counts_items(place.holder, place.name) \
-            and snapshot.difference(snapshot.value, "") is not None
+    def attributes(self, origin: Origin) -> Iterator[HeldAttribute]:
+        """What ``forward`` has read and left as it was."""
+        for record in sorted(self.records.values(), key=lambda record: record.before is None):
+            if record.holder.origin is origin and record.is_as_read():
+                yield HeldAttribute(record.holder.value, record.name, record.path,
+                                    line_of(record.line()), record.holder.prefix)
 
-    def flags(self) -> Iterator[tuple[object, str, object, object]]:
-        """The flags that ``forward`` read before it gave them another value: the object, the name,
-        and the value before and after."""
-        for key in self._flags:
-            place, snapshot = self._found[key]
-            was, now = snapshot.value, table_of(place.holder, place.name).get(place.name)
-            if is_flag(was) and type(now) is type(was) and now != was:
-                yield place.holder, place.name, was, now
-
-    def was_set(self, holder, name: str, value=None) -> None:
-        """Takes note that an attribute was set to a value, or deleted."""
-        key = id(holder), name
-        if is_flag(value) and key in self._found and key not in self._set:
-            self._flags[key] = None
-        self._set.add(key)
-
-    def finish(self, others=()) -> list[Place]:
-        """Gives classes their own methods back, and objects what they held in place of tensors
-        without data; ``kept`` has the paths of these.
-
-        Args:
-            others: containers, by identity, that somebody else puts back.
-
-        Returns:
-            What was read, and what ``forward`` itself has not changed since.
-        """
+    def finish(self) -> None:
+        """Gives classes their own methods back."""
         for cls, before in reversed(self._classes.items()):
             for name, method in before.items():
                 if method is None:
                     delattr(cls, name)
                 else:
                     setattr(cls, name, method)
-        places = [place for key, (place, snapshot) in self._found.items()
-                  if key not in self._set and self._is_unchanged(place, snapshot)
-                  and not holds_fake(snapshot.value)]
-        places += [place for key, (place, _) in self._missed.items() if key not in self._set
-                   and place.name not in table_of(place.holder, place.name)]
-        self._put_back(others)
-        self._found, self._objects, self._classes = {}, {}, {}
-        self._missed, self._before_set = {}, {}
-        return places
+        self._classes = {}
 
-    def _put_back(self, others) -> None:
-        for (_, name), (holder, path, before) in self._before_set.items():
-            table = object.__getattribute__(holder, "__dict__")
-            if name in table and holds_fake(table[name]):
-                self.kept.append(path)
-                if before is None:
-                    del table[name]
-                else:
-                    table[name] = before[0]
-        for place, snapshot in self._found.values():
-            for container, parts in snapshot.held:
-                if id(container) not in others and holds_fake(container):
-                    self.kept.append(place.path)
-                    fill(container, parts)
-
-    def _note_set(self, holder, name: str) -> None:
-        known = self._known(holder)
-        if known is not None:
-            table = object.__getattribute__(holder, "__dict__")
-            self._before_set.setdefault((id(holder), name), (
-                holder, f"{known[2]}.{name}", (table[name],) if name in table else None))
-
-    def _is_unchanged(self, place: Place, snapshot: Snapshot) -> bool:
-        table = table_of(place.holder, place.name)
-        return place.name in table and snapshot.difference(table[place.name], "") is None
-
-    def _add(self, place: Place, value) -> None:
-        self._found[id(place.holder), place.name] = place, Snapshot(value)
-        if not isinstance(value, private.FakeTensor):
-            for path, part in objects_within(value, place.path):
-                self.draws.meet(part, path)
-                self._enter(part, place.module, path)
-
-    def _enter(self, found, module: torch.nn.Module, path: str) -> None:
-        if type(found) is types.MethodType:
-            found, path = found.__self__, f"{path}.__self__"
-        elif type(found) is functools.partial:
-            for inner, part in objects_within([found.func, found.args, found.keywords], path):
-                self._enter(part, module, inner)
-            return
-        if id(found) in self._objects or not has_attributes(found):
-            return
-        self._objects[id(found)] = found, module, path
-        if not self._change(type(found)):
-            self._add_all(found)
-
-    def _add_all(self, holder) -> None:
-        _, module, path = self._objects[id(holder)]
-        place = Place(holder, "__dict__", module, f"{path}.__dict__")
-        self._add(place, object.__getattribute__(holder, "__dict__"))
-
-    def _read(self, holder, name: str, value) -> None:
-        known = self._known(holder)
-        if known is None or (id(holder), name) in self._found:
-            return
-        if name in object.__getattribute__(holder, "__dict__"):
-            self._add(Place(holder, name, known[1], f"{known[2]}.{name}"), value)
-        elif name == "__dict__" or not hasattr(type(holder), name):  # a reader gave another one
-            self._add_all(holder)
-        else:  # the class has it
-            self._note_missed(holder, name)
-
-    def _note_missed(self, holder, name: str) -> None:
-        known = self._known(holder)
-        if known is not None and not name.startswith("__"):
-            self._miss(Place(holder, name, known[1], f"{known[2]}.{name}"))
-
-    def _miss(self, place: Place) -> None:
-        key = id(place.holder), place.name
-        if key not in self._missed:
-            value = self.counters.class_value(type(place.holder), place.name)
-            self._missed[key] = place, Snapshot(value) if is_compared(value) else None
-
-    def _known(self, holder) -> tuple | None:
-        """An object that was read, the module that leads to it and the path; None for others."""
-        known = self._objects.get(id(holder))
-        is_it = known is not None and known[0] is holder \
-            and threading.get_ident() == self._thread
-        return known if is_it else None
-
-    def _change(self, cls: type) -> bool:
-        """Gives a class readers and writers that take note; whether it can be given them."""
+    def change_class(self, cls: type, running: Callable = lambda holder: holder) -> bool:
+        """Gives a class readers and writers that take note of what is read and set of that which is
+        ``running`` in place of an object; whether it can be given them."""
         if cls in self._classes:
             return True
         before = {name: vars(cls).get(name) for name in _METHODS}
         get, put, delete = (getattr(cls, name) for name in _METHODS)
 
         def getter(holder, name):
+            holder = running(holder)
             try:
                 value = get(holder, name)
             except AttributeError:
-                self._note_missed(holder, name)
+                self._was_not_found(holder, name, sys._getframe(1))
                 raise
-            self._read(holder, name, value)
-            if name != "__dict__" and self._known(holder) is not None:
-                self.counters.was_read(holder, name, value, sys._getframe(1))
+            self._was_read(holder, name, value, sys._getframe(1))
             return value
 
         def setter(holder, name, value):
-            self.was_set(holder, name, value)
-            self._note_set(holder, name)
-            if self._known(holder) is not None:
-                self.counters.was_set(holder, name, value, sys._getframe(1))
+            holder = running(holder)
+            self._was_set(holder, name, sys._getframe(1))
             put(holder, name, value)
 
         def deleter(holder, name):
-            self.was_set(holder, name)
+            holder = running(holder)
+            self._was_set(holder, name, sys._getframe(1))
             delete(holder, name)
 
         try:
@@ -317,33 +278,3 @@ class Reads:
             return False
         self._classes[cls] = before
         return True
-
-
-def warn_of_kept(paths: list[str]) -> None:
-    """Warns of tensors without data that ``forward`` has put where they cannot stay."""
-    for path in dict.fromkeys(paths):
-        logger.warning(
-            "[capture] forward keeps a tensor in %s, but its values are on the device: "
-            "afterwards it is as it was before. Return the tensor; for a state that lasts, use "
-            "register_buffer and copy_().", path)
-
-
-def holds_fake(value) -> bool:
-    """Whether there is a tensor without data in a container."""
-    return any(isinstance(part, private.FakeTensor) for _, part in objects_within(value, ""))
-
-
-def fill(container, parts: list[tuple]) -> None:
-    """Gives a container what it had."""
-    if has_slots(container):
-        for name in attributes_of(container):
-            object.__delattr__(container, name)
-        for name, value in parts:
-            object.__setattr__(container, name, value)
-        return
-    container.clear()
-    if isinstance(container, dict):
-        container.update(parts)
-    else:
-        getattr(container, "update" if isinstance(container, set) else "extend")(
-            [part for _, part in parts])

@@ -17,7 +17,6 @@ import torch
 from poptorch._base.value_snapshot import (
     MISSING,
     VALUES,
-    Snapshot,
     attribute_of,
     has_attributes,
     is_compared,
@@ -25,19 +24,17 @@ from poptorch._base.value_snapshot import (
     objects_within,
 )
 from poptorch._capture.graph.module_clones import HOOKS
-from poptorch._guards.attribute_reads import fill, holds_fake
+from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
 from poptorch._guards.host_randomness import Draws
-from poptorch._guards.import_bindings import Imports
-from poptorch._guards.outer_name import (
-    OuterName,
-    attributes_in,
-    is_users,
-    value_in,
-)
-from poptorch._guards.statements import Place, Statement, places
+from poptorch._guards.outer_name import OuterName, attributes_in, value_in
+from poptorch._guards.statements import is_users
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial,
               functools._lru_cache_wrapper)
+# What has a function in an attribute.
+_WRAPPERS = {functools._lru_cache_wrapper: "__wrapped__", functools.partial: "func",
+             property: "fget", functools.cached_property: "func", staticmethod: "__func__",
+             classmethod: "__func__"}
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _OUTER = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
@@ -48,68 +45,49 @@ _CALLED = frozenset({"__init__", "__call__", "forward", "backward", "setup_conte
 _STORES = frozenset({"STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF"})
 
 
-class Found(NamedTuple):
-    """Names outside of ``forward``, with snapshots of the values that they have.
-
-    Attributes:
-        read: what may be read, without the variables that the code itself sets.
-        sets: what may be set.
-        statements: that read each and that set each, by its key.
-        objects: which names lead to, with the names.
-    """
-
-    read: list[tuple[OuterName, Snapshot]]
-    sets: list[tuple[OuterName, Snapshot]]
-    statements: dict[tuple, tuple[set[Statement], set[Statement]]]
-    objects: list[tuple[object, str]]
+# A root, with names from there on, as OuterName has them.
+_Path = tuple[dict | types.CellType, tuple[str, ...]]
 
 
-def read_and_set(module: torch.nn.Module, arguments, draws: Draws | None = None) -> Found:
-    """The names outside that ``forward`` may read, and those that it may set, with the values that
-    they have.
+def names_outside(module: torch.nn.Module, arguments, draws: Draws) \
+        -> tuple[list[OuterName], list[tuple[object, str]]]:
+    """The names outside that ``forward`` may read or set.
 
     Args:
         module: the outermost module.
         arguments: of the call, which may hold functions.
         draws: is told of all that names lead to.
+
+    Returns:
+        The names, and the objects that they lead to, with their paths.
     """
-    walk = _Walk(draws or Draws())
+    walk = _walked(module, arguments, draws)
+    return list(walk.names.values()), list(walk.objects.values())
+
+
+def guards_without_capture(module: torch.nn.Module) -> list[Guard]:
+    """The guards of what code of the module names outside of it, with the present values: for a
+    program from a file, which is not captured. Of objects, attributes that code names count."""
+    walk = _walked(module, (), Draws())
+    found = [name.guard() for name in walk.names.values() if name.before is not None]
+    for holder, path in walk.objects.values():
+        if not isinstance(holder, torch.nn.Module):
+            for name in sorted(walk.attributes & table_of(holder, "").keys()):
+                held = HeldAttribute(holder, name, f"{path}.{name}")
+                found += held.guards(Kind.POSSIBLE) if is_compared(table_of(holder, name)[name]) else ()
+    return found
+
+
+def _walked(module: torch.nn.Module, arguments, draws: Draws) -> "_Walk":
+    walk = _Walk(draws)
     for path, part in module.named_modules():
         walk.of_module(part, path)
     walk.of_values(arguments, None, "arguments")
     walk.of_classes()
     walk.of_held()
-    read = [(name, Snapshot(value)) for key, (name, value) in walk.found.items()
-            if key[:2] not in walk.stored]
-    sets = [(name, Snapshot(name.own_value())) for name in walk.sets.values()]
-    return Found(read, sets, walk.statements, list(walk.objects.values()))
-
-
-def put_back(names: list[tuple[OuterName, Snapshot]]) -> tuple[list, list[str]]:
-    """Gives names and containers what they had, where ``forward`` has put tensors without data.
-
-    Returns:
-        The other names with their values, and as text those that were given something.
-    """
-    others, filled = [], []
-    for name, snapshot in names:
-        held = [(container, parts) for container, parts in snapshot.held if holds_fake(container)]
-        for container, parts in held:
-            fill(container, parts)
-        value = name.value()
-        is_replaced = value is not snapshot.value and holds_fake(value)
-        if is_replaced:
-            name.put(snapshot.value)
-        if held or is_replaced:
-            filled.append(name.text)
-        else:
-            others.append((name, snapshot))
-    return others, filled
-
-
-def unchanged(names: list[tuple[OuterName, Snapshot]]) -> list[OuterName]:
-    """Those that have the values that they had."""
-    return [name for name, snapshot in names if snapshot.difference(name.value(), "") is None]
+    for key, name in walk.names.items():
+        name.begin(is_read=key in walk.found and key[:2] not in walk.stored)
+    return walk
 
 
 class _Walk:
@@ -117,29 +95,23 @@ class _Walk:
 
     def __init__(self, draws: Draws):
         self._draws = draws
-        # By identity of the root, and names.
-        self.found: dict[tuple, tuple[OuterName, object]] = {}
+        # By identity of the root, and names; those that have values to compare; and variables that
+        # code sets.
+        self.names: dict[tuple, OuterName] = {}
+        self.found: dict[tuple, None] = {}
         self.stored: set[tuple] = set()
-        self.sets: dict[tuple, OuterName] = {}
-        self.statements: dict[tuple, tuple[set[Statement], set[Statement]]] = {}
         self.objects: dict[int, tuple[object, str]] = {}
         self._seen: set = set()
         # Of what objects are that code may have, and the names of attributes in all code.
-        self._classes: dict[type, None] = {}
-        self._attributes: set[str] = set(_CALLED)
-        # Of what no variable leads to, by identity.
+        self._classes: dict[type, dict] = {}
+        self.attributes: set[str] = set(_CALLED)
+        # In place of the globals, for what no variable leads to, by identity of the value.
         self._roots: dict[int, dict] = {}
-        self._defaults: set[int] = set()
         # Classes and files of code that are held as values, by identity, with a path.
         self._held: dict[int, tuple[str, object]] = {}
 
     def of_module(self, module: torch.nn.Module, path: str) -> None:
-        """A module: its methods, hooks, and what it holds.
-
-        Args:
-            module: the module.
-            path: of it.
-        """
+        """A module: its methods, hooks, and what it holds."""
         self._of_methods(type(module), ("forward", "__call__"))
         for name, value in vars(module).items():
             if name not in ("_parameters", "_buffers", "_modules"):
@@ -150,18 +122,18 @@ class _Walk:
             if tensor is not None and tensor.requires_grad:
                 self._of_hooks(tensor._backward_hooks, f"{path}.{name}".lstrip("."))
 
-    def _root(self, text: str, value) -> dict:
-        """In place of the globals, for what no variable leads to."""
-        root = {text: value}
-        self._roots[id(root)] = root
-        return root
-
     def _of_hooks(self, hooks: dict | None, path: str) -> None:
         for hook in (hooks or {}).values():
-            names = (f"the hook of {path}",)
-            if isinstance(hook, types.MethodType) and has_attributes(hook.__self__):
-                hook, names = hook.__self__, (*names, hook.__name__)
-            self._note(OuterName(self._root(names[0], hook), names))
+            self._of_unnamed(f"the hook of {path}", hook)
+
+    def _of_unnamed(self, text: str, value) -> None:
+        """A value that no variable leads to."""
+        if type(value) not in VALUES:
+            self._note(*self._path_of(text, value))
+
+    def _path_of(self, text: str, value) -> _Path:
+        root = self._roots.setdefault(id(value), {text: value})
+        return root, tuple(root)
 
     def of_values(self, value, cls: type | None, path: str = "") -> None:
         """Functions, objects and classes in containers.
@@ -180,123 +152,114 @@ class _Walk:
     def of_held(self) -> None:
         """What code may read of classes and files that are held as values, as it names it."""
         for where, part in self._held.values():
-            if attributes_in(part) is not None:
-                root = self._root(where, part)
-                for name in sorted(self._attributes):
-                    value = attribute_of(part, name)
-                    if is_compared(value):
-                        known = OuterName(root, (where, name))
-                        self.found.setdefault(known.key, (known, value))
+            root, names = self._path_of(where, part)
+            for name in sorted(self.attributes) if attributes_in(part) is not None else ():
+                if is_compared(attribute_of(part, name)):
+                    self._name(root, (*names, name), is_found=True)
 
     def _of_class(self, cls: type) -> None:
         if not is_foreign(cls):
-            self._classes[cls] = None
+            self._classes.setdefault(cls, {cls.__name__: cls})
 
     def of_classes(self) -> None:
         """The methods of all classes, as far as code names them: which object it calls them of is
         not known before it runs. So other code's reads of what they set still count."""
         done, read, stored, self.stored = None, set(self.found), self.stored, set()
-        while done != (len(self._classes), len(self._attributes)):
-            done = len(self._classes), len(self._attributes)
+        while done != (len(self._classes), len(self.attributes)):
+            done = len(self._classes), len(self.attributes)
             for cls in list(self._classes):
-                self._of_methods(cls, frozenset(self._attributes))
+                self._of_methods(cls, frozenset(self.attributes))
         for key in self.found.keys() - read:
             if key[:2] in self.stored:
                 del self.found[key]
         self.stored = stored
 
-    def of_function(self, function, cls: type | None, owner: OuterName | None = None) -> None:
-        """A function, a method or a partial function.
+    def of_function(self, function, cls: type | None) -> None:
+        """A function or what has one: a method, a property, a partial function.
 
         Args:
             function: or any other value, which is passed over.
             cls: whose methods its first argument has.
-            owner: the object that its first argument is, if that is reached from outside.
         """
-        if isinstance(function, functools._lru_cache_wrapper):
-            function = function.__wrapped__
-        if isinstance(function, functools.partial):
-            self.of_function(function.func, cls)
-        elif isinstance(function, types.MethodType):
-            self.of_function(function.__func__, type(function.__self__))
-        elif isinstance(function, types.FunctionType) and is_users(function.__code__.co_filename):
-            code = function.__code__
-            scope = _Scope(function.__globals__,
-                           dict(zip(code.co_freevars, function.__closure__ or ())),
-                           code.co_varnames[0] if owner and code.co_argcount else None, owner)
-            self._of_code(code, scope, cls)
+        first = None  # the class that the first argument is
+        if isinstance(function, types.MethodType):
+            owner, function = function.__self__, function.__func__
+            first = cls = owner if isinstance(owner, type) else None
+            cls = cls or type(owner)
+        elif isinstance(function, classmethod):
+            first = cls
+        if first is not None:  # it may make an object
+            self._of_class(first)
+        for kind, name in _WRAPPERS.items():
+            if isinstance(function, kind):
+                function = getattr(function, name)
+        if isinstance(function, types.FunctionType) and is_users(function.__code__.co_filename):
+            scope = _Scope(function.__globals__, dict(zip(
+                function.__code__.co_freevars, function.__closure__ or ())), {})
+            if first in self._classes and function.__code__.co_argcount:
+                scope.locals[function.__code__.co_varnames[0]] = \
+                    self._classes[first], (first.__name__,)
+            self._of_code(function.__code__, scope, cls)
             self._of_defaults(function)
 
     def _of_defaults(self, function: types.FunctionType) -> None:
         """Containers and other objects that are defaults of parameters."""
-        count = function.__code__.co_argcount
-        names = function.__code__.co_varnames[:count]
+        names = function.__code__.co_varnames[:function.__code__.co_argcount]
         defaults = function.__defaults__ or ()
-        for name, value in (*zip(names[count - len(defaults):], defaults),
+        for name, value in (*zip(names[len(names) - len(defaults):], defaults),
                             *(function.__kwdefaults__ or {}).items()):
-            text = f"the default of {name} of {function.__qualname__}"
-            if type(value) not in VALUES and id(value) not in self._defaults:
-                self._defaults.add(id(value))
-                self._note(OuterName(self._root(text, value), (text,)))
+            if id(value) not in self._roots:
+                self._of_unnamed(f"the default of {name} of {function.__qualname__}", value)
 
     def _of_methods(self, cls: type, names) -> None:
         for owner in cls.__mro__:
             for name, value in () if is_foreign(owner) else list(vars(owner).items()):
                 if name in names:
-                    self.of_function(_function_of(value), cls)
+                    self.of_function(value, cls)
 
     def _of_code(self, code, scope: "_Scope", cls: type | None) -> None:
-        owner = scope.owner and (id(scope.owner.root), scope.owner.names)
-        key = code, cls, owner, *map(id, scope.cells.values())
+        key = code, cls, *scope.locals, *map(id, scope.cells.values())
         if key in self._seen:
             return
         self._seen.add(key)
-        self._attributes.update(code.co_names)
-        for name, is_set, place in _names_of(code, scope, self.stored):
-            known = name if is_set else self._note(name)
-            self.statements.setdefault(known.key, (set(), set()))[is_set].add((code, *place))
-            if is_set:
-                self.sets.setdefault(name.key, name)
+        self.attributes.update(code.co_names)
+        for (root, names), is_set, offset in _names_of(code, scope):
+            if not is_set:
+                self._note(root, names).reads.add((code, offset))
+            elif len(names) == 1 or attributes_in(OuterName(root, names).holder()) is not None:
+                self._name(root, names).sets.add((code, offset))
+                if len(names) == 1:
+                    self.stored.add((id(root), *names))
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._of_code(constant, scope, cls)
         if cls is not None:
             self._of_methods(cls, code.co_names)
 
-    def _note(self, name: OuterName) -> OuterName:
-        """Follows names for as long as they lead through modules, classes and objects; those that
-        do."""
-        value, owner, cls = value_in(name.root, name.names[0]), None, None
-        for used in range(1, len(name.names) + 1):
-            known = OuterName(name.root, name.names[:used])
-            if used == len(name.names) or attributes_in(value) is None:
-                break
-            owner = known if has_attributes(value) else None
-            self._meet(value, known.text)
-            cls = value if isinstance(value, type) else type(value)
-            inner = attribute_of(value, name.names[used])
+    def _name(self, root, names: tuple[str, ...], is_found: bool = False) -> OuterName:
+        key = id(root), *names
+        if is_found:
+            self.found[key] = None
+        return self.names.setdefault(key, OuterName(root, names))
+
+    def _note(self, root, names: tuple[str, ...]) -> OuterName:
+        """Follows names for as long as they lead through Python modules, classes and namespaces;
+        those that do."""
+        value, holder, used = value_in(root, names[0]), None, 1
+        while used < len(names) and attributes_in(value) is not None:
+            self._meet(value, ".".join(names[:used]))
+            inner = attribute_of(value, names[used])
             if inner is MISSING and is_compared(value):  # it may give out its items
                 break
-            value = inner
-        if isinstance(value, classmethod):  # it may make an object
-            self._of_class(cls)
-            owner = OuterName(name.root, known.names[:-1])
-        value = _function_of(value)
-        self._meet(value, known.text)
-        is_variable = id(known.root) not in self._roots \
-            and (len(known.names) == 1 or cls is types.ModuleType)
-        if is_variable and (has_attributes(value) or isinstance(value, _FUNCTIONS)):
-            self.found.setdefault(known.key, (known, value))
-        if has_attributes(value):
-            self.of_function(attribute_of(value, "__call__"), type(value), known)
-        elif isinstance(value, _FUNCTIONS):
-            self.of_function(value, cls, owner)
-        if is_compared(value):
-            self.found.setdefault(known.key, (known, value))
-            self.of_values(value, None)
-        if isinstance(value, type):
-            self._of_class(value)
-        return known
+            holder, value, used = value, inner, used + 1
+        self._meet(value, ".".join(names[:used]))
+        cls = holder if isinstance(holder, type) else None
+        self.of_function(value, cls)
+        self.of_values(value, cls)
+        is_variable = not any(root is one for one in self._roots.values()) \
+            and (holder is None or isinstance(holder, types.ModuleType))
+        return self._name(root, names[:used], is_found=is_compared(value) or is_variable and (
+            has_attributes(value) or isinstance(value, _FUNCTIONS)))
 
     def _meet(self, value, path: str) -> None:
         """Takes note of the objects in a value: what is read of them is found out later."""
@@ -307,67 +270,69 @@ class _Walk:
 
 
 class _Scope(NamedTuple):
-    """What names of variables stand for in a function.
+    """What variables stand for in a function.
 
     Attributes:
         variables: the globals.
         cells: variables of functions around it.
-        first: the name of its first argument, if it is known what that is.
-        owner: what it is.
+        locals: a first argument that is a class, and what is imported inside of the function.
     """
 
     variables: dict
     cells: dict
-    first: str | None
-    owner: OuterName | None
+    locals: dict[str, _Path]
 
-    def named(self, kind: str, name: str) -> OuterName | None:
+    def path(self, kind: str, name: str) -> _Path | None:
         """What an instruction reads outside of the function; None: nothing."""
         if kind in _GLOBAL and name in self.variables:
-            return OuterName(self.variables, (name,))
+            return self.variables, (name,)
         if kind in _OUTER and name in self.cells:
-            return OuterName(self.cells[name], (name,))
-        return self.owner if kind in _LOCAL and name == self.first else None
+            return self.cells[name], (name,)
+        return self.locals.get(name) if kind in _LOCAL else None
 
 
-def _names_of(code, scope: _Scope, stored: set) -> Iterator[tuple[OuterName, bool, Place]]:
-    """What code reads outside, and what it sets there (True), with the statements; variables that
-    it sets are added to ``stored``."""
-    name = changed = None  # what is loaded, and what ``+=`` changes an attribute of
-    place, imports, before = None, Imports(scope.variables), ""
-    place_of = places(code)
+def _names_of(code, scope: _Scope) -> Iterator[tuple[_Path, bool, int]]:
+    """What code reads outside, and what it sets there (True), with offsets of instructions."""
+    path = changed = None  # what is loaded, and what ``+=`` changes an attribute of
+    offset, imported, last = 0, None, []
     for instruction in dis.get_instructions(code):
         kind, argument = instruction.opname, instruction.argval
-        last, before = before, kind
-        if kind in _ATTRIBUTE and name is not None:
-            name = OuterName(name.root, (*name.names, argument))
+        last = [*last[-2:], instruction]
+        if kind in _ATTRIBUTE and path is not None:
+            path = path[0], (*path[1], argument)
             continue
-        if kind == "COPY" and name is not None:
-            changed = name
+        if kind == "COPY" and path is not None:
+            changed = path
             continue
-        if name is not None:
-            yield name, False, place
-        place = place_of[instruction.offset]
-        holder = changed if name is None and last == "SWAP" else name
+        if path is not None:
+            yield path, False, offset
+        offset, is_swapped = instruction.offset, last[-2:][0].opname == "SWAP"
+        holder = changed if path is None and is_swapped else path
         if kind == "STORE_ATTR" and holder is not None:
-            yield OuterName(holder.root, (*holder.names, argument)), True, place
-        imported = imports.names(kind, argument)
-        name = scope.named(kind, argument)
-        if imported is not None:
-            name = OuterName(sys.modules, imported)
-        if kind in _STORES:
-            root = scope.cells.get(argument, scope.variables)
-            stored.add((id(root), argument))
-            if kind == "STORE_GLOBAL" or argument in scope.cells:
-                yield OuterName(root, (argument,)), True, place
-    if name is not None:
-        yield name, False, place
+            yield (holder[0], (*holder[1], argument)), True, offset
+        path = scope.path(kind, argument)
+        imported = _imported(imported, last, scope)
+        if kind in _STORES and (kind.endswith("_GLOBAL") or argument in scope.cells):
+            yield (scope.cells.get(argument, scope.variables), (argument,)), True, offset
+    if path is not None:
+        yield path, False, offset
 
 
-def _function_of(value):
-    """The function of a property or a method that needs no object; another value as it is."""
-    if isinstance(value, property):
-        return value.fget
-    if isinstance(value, functools.cached_property):
-        return value.func
-    return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+def _imported(base: _Path | None, last: list[dis.Instruction], scope: _Scope) -> _Path | None:
+    """What a statement of import has loaded after an instruction, the last one of three; a
+    variable that it is given stands for it from then on."""
+    kind, argument = last[-1].opname, last[-1].argval
+    if kind == "IMPORT_NAME":
+        level, wanted = (one.argval for one in last[:2])
+        package = (scope.variables.get("__package__") or "").rsplit(".", max(level - 1, 0))[0]
+        name = f"{package}.{argument}".strip(".") if level else argument
+        return sys.modules, (name if wanted else name.partition(".")[0],)
+    if kind == "IMPORT_FROM" and base is not None:
+        return base[0], (*base[1], argument)
+    if kind == "STORE_FAST":
+        scope.locals.pop(argument, None)
+        if base is not None:
+            scope.locals[argument] = base
+            is_from = last[-2].opname == "IMPORT_FROM"
+            return (base[0], base[1][:-1]) if is_from else None
+    return base if kind in ("SWAP", "POP_TOP") else None

@@ -19,43 +19,27 @@ _WRITTEN, _CONVERTED = _C.TensorWatch.WRITTEN, _C.TensorWatch.CONVERTED
 
 
 class Kind(enum.Enum):
-    """What follows from a change.
+    """What follows from a change."""
 
-    Attributes:
-        VALUE: the model is compiled again.
-        TENSOR: the model is compiled again, and no earlier program can run.
-        ARGUMENT: an object in an argument changed: it counts as another argument.
-        AROUND: so it is; a file does not depend on it.
-        POSSIBLE: code names the value, but whether it reads it is not known.
-    """
-
-    VALUE, TENSOR, ARGUMENT, AROUND, POSSIBLE = range(5)
+    VALUE = enum.auto()  # the model is compiled again
+    TENSOR = enum.auto()  # the same, and no earlier program can run
+    ARGUMENT = enum.auto()  # an object in an argument changed: it counts as another argument
+    AROUND = enum.auto()  # as VALUE; a file does not depend on it
+    POSSIBLE = enum.auto()  # code names the value, but whether it reads it is not known
 
 
 class Change(NamedTuple):
-    """A guard that does not hold.
+    """A guard that does not hold."""
 
-    Attributes:
-        text: what changed, and the line that reads it.
-        kind: what follows from it.
-        source: the guard.
-        parts: the path, and the value before and after, as text; None: they are not known.
-        error: what is raised for an argument that may not change; None: ``parts`` give the text.
-    """
-
-    text: str
+    text: str  # what changed, and the line that reads it
     kind: Kind
-    source: str = ""
-    parts: tuple[str, str, str] | None = None
-    error: Error | None = None
+    source: str = ""  # of the guard
+    parts: tuple[str, str, str] | None = None  # the path, the value before and after, as text
+    error: Error | None = None  # for an argument that may not change; None: parts give the text
 
 
 class Outdated(Exception):
-    """A guard does not hold: the program does not run.
-
-    Attributes:
-        change: what changed.
-    """
+    """A guard does not hold: the program does not run."""
 
     def __init__(self, change: Change):
         super().__init__(change.text)
@@ -80,11 +64,9 @@ class Guard:
                  containers: Callable[[], Sequence] | None = None, line: str = "",
                  kind: Kind = Kind.VALUE):
         self.source = source
-        self._read = read
-        self._line = line
         self.kind = kind
-        self._places = places
-        self._containers = containers
+        self._read, self._line = read, line
+        self._places, self._containers = places, containers
         self.accept()
 
     def accept(self) -> None:
@@ -101,6 +83,11 @@ class Guard:
         return Change(f"{path} changed from {was} to {now}{line}", self.kind, self.source, found)
 
     @property
+    def value(self):
+        """The object that was the expected value."""
+        return self._expected.value
+
+    @property
     def watched(self) -> tuple[Sequence, Sequence] | None:
         """Places and containers that hold the same objects while the value is what it was; None:
         no such ones are known."""
@@ -111,21 +98,13 @@ class Guard:
 
 
 class HeldAttribute(NamedTuple):
-    """An attribute that ``forward`` read.
+    """An attribute that ``forward`` read."""
 
-    Attributes:
-        holder: the object that has it, or that was asked for it.
-        name: the attribute, or ``__dict__`` for all of the object's.
-        path: of it.
-        line: that reads it, if it is known.
-        prefix: before the path, in messages.
-    """
-
-    holder: object
-    name: str
+    holder: object  # that has it, or that was asked for it
+    name: str  # or ``__dict__`` for all that the holder has
     path: str
-    line: str = ""
-    prefix: str = ""
+    line: str = ""  # that reads it, if it is known
+    prefix: str = ""  # before the path, in messages
 
     def guards(self, kind: Kind = Kind.VALUE) -> list[Guard]:
         """The guards of the attribute and, if only the class has it, of the class attribute."""

@@ -10,7 +10,8 @@ import numpy
 
 from poptorch._base.logging import logger
 
-_OF_NUMPY = (numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator)
+_GENERATORS = (random.Random, numpy.random.Generator, numpy.random.RandomState,
+               numpy.random.BitGenerator)
 _OF_PYTHON = frozenset({"builtins", itertools.__name__})
 
 
@@ -31,20 +32,13 @@ class Draws:
         self.meet(numpy.random.random, "numpy.random")
         return self
 
-    def include(self, others: "Draws") -> None:
-        """Takes over what others have met."""
-        self._met = {**others._met, **self._met}
-
     def meet(self, value, name: str) -> None:
-        """Takes note of an object that ``forward`` can use from now on, or of a method of one.
-
-        Args:
-            value: any value.
-            name: what leads to it.
-        """
+        """Takes note of an object that ``forward`` can use from now on, or of a method of one."""
         owner = getattr(value, "__self__", None) if callable(value) else None
-        value = owner if isinstance(owner, (random.Random, *_OF_NUMPY, Iterator)) else value
-        if id(value) not in self._met and (_is_generator(value) or _is_iterator(value)):
+        value = owner if isinstance(owner, (*_GENERATORS, Iterator)) else value
+        # Of other iterators than Python's own, attributes are compared.
+        is_iterator = type(value).__module__ in _OF_PYTHON and isinstance(value, Iterator)
+        if id(value) not in self._met and (is_iterator or isinstance(value, _GENERATORS)):
             self._met[id(value)] = value, name, _state(value)
 
     @contextlib.contextmanager
@@ -58,7 +52,7 @@ class Draws:
     def warn(self) -> None:
         """Warns of generators that were used, and of iterators."""
         for value, name, before in self._met.values():
-            if not _is_generator(value):
+            if not isinstance(value, _GENERATORS):
                 logger.warning(
                     "[capture] forward reads %s, a %s. Python code runs only while forward is "
                     "traced, so every call sees the same items. Take them outside of forward and "
@@ -71,21 +65,6 @@ class Draws:
                     "forward, and pass the numbers as tensors.", name)
 
 
-def _is_generator(value) -> bool:
-    return isinstance(value, (random.Random, *_OF_NUMPY))
-
-
-def _is_iterator(value) -> bool:
-    """Whether a value is an iterator of Python's own: of others, attributes are compared."""
-    return type(value).__module__ in _OF_PYTHON and isinstance(value, Iterator)
-
-
 def _state(value) -> bytes | None:
-    if isinstance(value, random.SystemRandom) or not _is_generator(value):
-        return None
-    if isinstance(value, random.Random):
-        return pickle.dumps(value.getstate())
-    if isinstance(value, numpy.random.RandomState):
-        return pickle.dumps(value.get_state(legacy=False))
-    generator = getattr(value, "bit_generator", value)
-    return pickle.dumps(generator.state)
+    has_state = isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom)
+    return pickle.dumps(value) if has_state else None

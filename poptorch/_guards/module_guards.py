@@ -63,14 +63,10 @@ def _guard_of_table(path: str, table: dict, kept: set[int]) -> Guard:
 
     def read():
         return SimpleNamespace(**{
-            key: _Unused if key in unused and isinstance(value, torch.Tensor) else value
+            key: "unused" if key in unused and isinstance(value, torch.Tensor) else value
             for key, value in table.items()})
 
     return Guard(path, read, containers=lambda: [table])
-
-
-class _Unused:
-    """In place of tensors that the program does not have."""
 
 
 def _guard_of_hooks(source: str, owner) -> Guard:

@@ -1,34 +1,59 @@
 """A name outside of ``forward``, and what stands there."""
 
 import types
-from typing import NamedTuple
 
-import torch
+from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, is_foreign
+from poptorch._guards.guard import Guard, Kind, line_of
+from poptorch._guards.put_back import holds_fake, refill
+from poptorch._guards.python_state import Observed, place_of
+from poptorch._guards.statements import is_users
 
-from poptorch._base.value_snapshot import MISSING, attribute_of, has_attributes, is_foreign
-from poptorch._capture.graph.source_location import is_packaged, is_pythons, is_torchs
 
-
-class OuterName(NamedTuple):
+class OuterName(Observed):
     """A value that is reached from a global, or from a variable of a function around.
 
-    Attributes:
+    Attributes of objects are no such names: which are read is noted while ``forward`` runs.
+
+    Args:
         root: the dictionary of globals, or the cell of the variable.
-        names: the variable, and attributes of modules, classes and objects from there on.
+        names: the variable, and attributes of Python modules, classes and namespaces from there.
+
+    Attributes:
+        own: what stood there itself, and not in a base class, if code may set it.
     """
 
-    root: dict | types.CellType
-    names: tuple[str, ...]
+    def __init__(self, root: dict | types.CellType, names: tuple[str, ...]):
+        super().__init__(".".join(names), names[-1])
+        self.root, self.names = root, names
+        self.own: Snapshot | None = None
 
-    @property
-    def key(self) -> tuple:
-        """What tells it from others for as long as its root lives."""
-        return id(self.root), *self.names
+    def begin(self, is_read: bool) -> None:
+        """Takes note of the value that it has before ``forward`` runs."""
+        if is_read:
+            self.before = Snapshot(self.value())
+        if self.sets:
+            self.own = Snapshot(self.own_value())
+            self.first = self.own.value if self.first_set() is not None else MISSING
 
-    @property
-    def text(self) -> str:
-        """The value as the program names it."""
-        return ".".join(self.names)
+    def place(self) -> str:
+        """The line that sets it."""
+        found = self.first_set()
+        return place_of(found) if found is not None else ""
+
+    def put_back(self) -> bool:
+        """Gives it and its containers what they had, where ``forward`` has put tensors without
+        data; whether it has."""
+        is_kept = self.before is not None and refill(self.before)
+        for before, now in ((self.own, self.own_value()), (self.before, self.value())):
+            if before is not None and now is not before.value and holds_fake(now):
+                self._put(before.value)
+                is_kept = True
+        return is_kept
+
+    def guard(self) -> Guard:
+        """That it has the value that it had: it may be one that code only names."""
+        return Guard(self.path, self.value, self.places(), line=line_of(self.line()),
+                     kind=Kind.POSSIBLE)
 
     def value(self):
         """What stands there now."""
@@ -38,7 +63,7 @@ class OuterName(NamedTuple):
         return value
 
     def own_value(self):
-        """What stands there now, and not in the class of what the name leads to."""
+        """What stands there itself now."""
         if len(self.names) == 1:
             return self.value()
         return (attributes_in(self.holder()) or {}).get(self.names[-1], MISSING)
@@ -47,39 +72,27 @@ class OuterName(NamedTuple):
         """What has the attribute that the last name is; None for a variable."""
         return None if len(self.names) == 1 else OuterName(self.root, self.names[:-1]).value()
 
-    def put(self, value) -> None:
-        """Lets a value stand there; ``MISSING``: none."""
-        table, name = self.root, self.names[-1]
-        if len(self.names) > 1:
-            holder = self.holder()
-            table = holder if isinstance(holder, type) else attributes_in(holder)
+    def _put(self, value) -> None:
+        table, name = self.holder() or self.root, self.names[-1]
         if isinstance(table, types.CellType):
             name = "cell_contents"
-        if isinstance(table, dict) and value is MISSING:
+        if not isinstance(table, dict):
+            delattr(table, name) if value is MISSING else setattr(table, name, value)
+        elif value is MISSING:
             table.pop(name, None)
-        elif isinstance(table, dict):
+        else:
             table[name] = value
-        elif table is not None and value is MISSING:
-            delattr(table, name)
-        elif table is not None:
-            setattr(table, name, value)
 
     def places(self) -> list[tuple[dict, str]] | None:
         """The dictionaries in which the names stand, with the names; None where one stands in a
         class, or in a cell."""
         found, table = [], self.root
-        for number, name in enumerate(self.names):
+        for name in self.names:
             if not isinstance(table, dict) or name not in table:
                 return None
             found.append((table, name))
-            if number + 1 < len(self.names):
-                table = attributes_in(table[name])
+            table = attributes_in(table[name])
         return found
-
-
-def is_users(file: str) -> bool:
-    """Whether a file is of the user's program."""
-    return not (is_torchs(file) or is_pythons(file) or is_packaged(file))
 
 
 def value_in(root, name: str):
@@ -93,9 +106,9 @@ def value_in(root, name: str):
 
 
 def attributes_in(value):
-    """The attributes of a module, a class or an object of the user's; None for others."""
+    """The attributes of a Python module, a class or a namespace of the user's; None for others."""
     if isinstance(value, type):
         return None if is_foreign(value) else type.__getattribute__(value, "__dict__")
-    is_own = isinstance(value, (types.SimpleNamespace, torch.nn.Module)) or has_attributes(value) \
+    is_own = isinstance(value, types.SimpleNamespace) \
         or isinstance(value, types.ModuleType) and is_users(getattr(value, "__file__", None) or "")
     return object.__getattribute__(value, "__dict__") if is_own else None

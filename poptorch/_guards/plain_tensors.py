@@ -12,19 +12,9 @@ from poptorch._guards.guard import Change, Kind
 
 
 class TensorGuard:
-    """The values of one tensor, which is not kept alive.
+    """The guard of the values of one tensor, which is not kept alive; ``source`` may be None."""
 
-    Args:
-        tensor: the tensor.
-        source: as messages name it; None: that is not known.
-
-    Attributes:
-        tensor: a weak reference to it.
-        source: as messages name it.
-        watched: None, as its version has to be read in each call.
-    """
-
-    watched, kind = None, Kind.VALUE
+    watched, kind = None, Kind.VALUE  # its version has to be read in each call
 
     def __init__(self, tensor: torch.Tensor, source: str | None):
         self.tensor = weakref.ref(tensor)
@@ -58,14 +48,7 @@ class TensorGuard:
 
 
 class PlainTensors:
-    """The guards of some tensors.
-
-    Args:
-        tensors: each with what the program calls it; None where that is not known.
-
-    Attributes:
-        guards: one for each.
-    """
+    """The guards of some tensors, each given with what the program calls it, or None."""
 
     def __init__(self, tensors: Sequence[tuple[torch.Tensor, str | None]] = ()):
         self.guards = [TensorGuard(tensor, name) for tensor, name in tensors]
@@ -76,8 +59,7 @@ class PlainTensors:
         return [(tensor, name) for tensor, name in found if tensor is not None]
 
     def described(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-        """What those among some tensors were when they were compiled, by path: type and a digest.
-        """
+        """The texts of those among some tensors, by path."""
         known = {id(guard.tensor()): guard for guard in self.guards}
         return {path: known[id(tensor)].text() for path, tensor in tensors if id(tensor) in known}
 

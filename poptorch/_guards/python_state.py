@@ -1,18 +1,20 @@
-"""Values that ``forward`` itself counts on, and computes with: numbers in attributes, and what
-containers in attributes hold."""
+"""Python values that ``forward`` changes and computes with: the statements that tell so."""
 
+import dis
 import enum
 import functools
 import numbers
 import types
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 
 import torch
 
 from poptorch._base.logging import logger
-from poptorch._base.value_snapshot import attribute_of, is_compared, is_foreign
-from poptorch._guards.outer_name import is_users
-from poptorch._guards.statements import Place, Statement, statement_of, statements
+from poptorch._base.value_snapshot import MISSING, Snapshot, has_slots
+from poptorch._guards.put_back import holds_fake
+from poptorch._guards.statements import Position, Statement, is_users, statement_of, statements
+from poptorch.errors import place_text
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
 _SETS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"})
@@ -22,99 +24,100 @@ _ADD = frozenset({"append", "appendleft", "extend", "insert"})
 _COUNT_ITEMS = frozenset({"len", "sum"})
 
 
-class Counters:
-    """Notes the statements that read numbers, tensors and containers in attributes, and those that
-    set numbers and tensors.
+class Observed:
+    """A value that ``forward`` reads, sets, or keeps tensors in. Subclasses say what stands there.
 
-    A counter is set by a statement that reads it, as ``self.count += 1`` does, or to what was
-    computed from what such a one gave a variable. Where no other statement reads it, it is for the
-    host alone.
+    Attributes:
+        path: what leads to it.
+        name: of the attribute or the variable.
+        reads, sets: the instructions that read it, and those that set it: the code and an offset.
+        first: what was read first; ``MISSING``: nothing, or it was set before.
+        before: the value when it may have been read first; None: it has no guard.
     """
 
-    def __init__(self):
-        # By code and the offset of an instruction: of most, nobody asks which statement it is of.
-        self._read: dict[tuple[int, str], set[tuple[types.CodeType, int]]] = {}
-        self._counted: dict[tuple[int, str], set[tuple]] = {}
-        # Of those that were read before they were set: the object, and what was read first.
-        self._first: dict[tuple[int, str], tuple[object, object]] = {}
-        self._anew: set[tuple[int, str]] = set()
-        # The numbers that classes of the program's have.
-        self._of_classes: dict[type, dict[str, object]] = {}
+    def __init__(self, path: str, name: str):
+        self.path, self.name = path, name
+        self.reads: set[tuple[types.CodeType, int]] = set()
+        self.sets: set[tuple[types.CodeType, int]] = set()
+        self.first = MISSING
+        self.before: Snapshot | None = None
 
-    def of_class(self, cls: type) -> None:
-        """Takes note of the numbers that a class has before ``forward`` runs."""
-        if cls not in self._of_classes:
-            self._of_classes[cls] = {
-                name: value for owner in reversed(cls.__mro__) if not is_foreign(owner)
-                for name, value in vars(owner).items() if is_number(value)}
+    @property
+    def text(self) -> str:
+        """The value as messages name it."""
+        return self.path
 
-    def class_value(self, cls: type, name: str):
-        """What a class had under a name before ``forward`` ran, as far as it is known; else what
-        it has."""
-        return self._of_classes.get(cls, {}).get(name, attribute_of(cls, name))
+    def is_unchanged(self) -> bool:
+        """Whether the value is as it was when it was read."""
+        return self.before is not None and self.before.difference(self.value(), "") is None
 
-    def was_read(self, holder, name: str, value, frame: types.FrameType) -> None:
-        """Takes note that a statement, that of ``frame``, read an attribute."""
-        if is_number(value) or is_compared(value):
-            key = id(holder), name
-            self._read.setdefault(key, set()).add((frame.f_code, frame.f_lasti))
-            if _counts(value) and key not in self._anew:
-                self._first.setdefault(key, (holder, value))
+    def change(self) -> tuple[str, str, str] | None:
+        """How the container that it is changed since it was read, if that counts: where something
+        was only added it does not, as a cache is filled like that, but to a list of which the
+        length or the sum is computed with."""
+        if self.before is None or self.value() is not self.before.value:
+            return None
+        held, found = self.before.value, self.before.change(self.path)
+        if found is not None:
+            is_read = has_slots(held) or len(self.readers()) != 1
+            return found[:3] if found.is_gone or is_read else None
+        if isinstance(held, (list, deque)) and not self.sets and self.counts_items() \
+                and not holds_fake(held) and self.before.difference(held, "") is not None:
+            return self.path, self.before.text(), Snapshot(held).text()
+        return None
 
-    def was_set(self, holder, name: str, value, frame: types.FrameType) -> None:
-        """Takes note that a statement sets an attribute."""
-        key = id(holder), name
-        if key not in self._first:
-            self._anew.add(key)
-        elif _counts(value):
-            statement = statement_of(frame.f_code, frame.f_lasti)
-            if is_counting(statement, self._readers(key), name):
-                self._counted.setdefault(key, set()).add(statement)
+    def warn_of_change(self, value_of: Callable[[object], object]) -> None:
+        """Warns if ``forward`` computes with it and changes it, so that in PyTorch its next call
+        would compute with another value. ``value_of`` gives tensors without data their values."""
+        was, now = self.first, self.own_value()
+        if _is_another_flag(was, now):
+            _warn(self.text, repr(was), repr(now), self.place())
+        elif self.sets and was is not MISSING and (counting := self.counting()) is not None:
+            was, now = value_of(was), value_of(now)
+            if _is_another_number(was, now):
+                _warn(self.text, _shown(was), _shown(now), self.place() or place_of(counting))
+        elif (found := self.change()) is not None:
+            _warn(*found)
 
-    def readers(self, holder, name: str) -> int:
-        """How many statements have read an attribute."""
-        return len(self._readers((id(holder), name)))
+    def readers(self) -> set[Statement]:
+        """The statements that read it."""
+        return {statement_of(*one) for one in self.reads}
 
-    def line(self, holder, name: str) -> tuple[str, int] | None:
-        """The first line of the user's that has read an attribute; None: it is not known."""
-        return min(((code.co_filename, line) for code, line, _ in self._readers((id(holder), name))
-                    if is_users(code.co_filename)), default=None)
+    def setters(self) -> set[Statement]:
+        """The statements that set it."""
+        return {statement_of(*one) for one in self.sets}
 
-    def counts_items(self, holder, name: str) -> bool:
-        """Whether statements add to the list in an attribute, and others compute with its length
-        or sum, and nothing else is done with it, as is with a cache."""
-        uses = {_use_of_list(*statement) for statement in self._readers((id(holder), name))}
+    def counting(self) -> Statement | None:
+        """The first statement that sets it to what comes from its own value, as ``count += 1``
+        does, if another statement reads it; None: there is none, so it is for the host alone."""
+        reads = self.readers()
+        counted = {one for one in self.setters()
+                   if one in reads or one[1:] in _from_itself(one[0], self.name)}
+        return _first(counted) if reads - counted else None
+
+    def first_set(self) -> Statement | None:
+        """The first statement that sets it when it, or one before it in the code, has read it."""
+        reads = self.readers()
+        return _first({one for one in self.setters() if any(
+            code is one[0] and tuple(place) <= one[1:] for code, *place in reads)})
+
+    def counts_items(self) -> bool:
+        """Whether statements add to the list that it is, and others compute with its length or
+        sum, and nothing else is done with it, as is with a cache."""
+        uses = {_use_of_list(*statement) for statement in self.readers()}
         return uses - {"show"} == {"add", "count"}
 
-    def _readers(self, key: tuple[int, str]) -> set[Statement]:
-        return {statement_of(*place) for place in self._read.get(key, ())}
-
-    def counted(self, value_of: Callable[[torch.Tensor], torch.Tensor | None]) \
-            -> Iterator[tuple[object, str, object, object, tuple[str, int]]]:
-        """The counters that ``forward`` computes with: the object, the name, the value before and
-        after, as messages have them, and the line of a statement that sets it.
-
-        Args:
-            value_of: the values of a tensor, if they are known, also of one of ``forward``'s.
-        """
-        for key, counted in self._counted.items():
-            (holder, was), name = self._first[key], key[1]
-            now = attribute_of(holder, name)
-            if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
-                was, now = value_of(was), value_of(now)
-            if _has_changed(was, now) and self._readers(key) - counted:
-                code, line, _ = min(counted, key=lambda place: place[1:])
-                yield holder, name, _shown(was), _shown(now), (code.co_filename, line)
+    def line(self) -> tuple[str, int] | None:
+        """The first line of the user's that reads it; None: it is not known."""
+        return min(((code.co_filename, line) for code, line, _ in self.readers()
+                    if is_users(code.co_filename)), default=None)
 
 
-def warn_of_python_state(what: str, was, now, place: str = "") -> None:
-    """Warns of a Python value that ``forward`` changes and reads.
+def _first(found: set[Statement]) -> Statement | None:
+    return min(found, key=lambda statement: statement[1:], default=None)
 
-    Args:
-        what: the value.
-        was, now: before and after the first call.
-        place: where it is changed; empty if that is not known.
-    """
+
+def _warn(what: str, was, now, place: str = "") -> None:
     logger.warning(
         "[capture] forward changes the Python value %s, from %s to %s, and also reads it. Python "
         "code runs only while forward is traced, so every call sees what the first one saw. If the "
@@ -123,9 +126,9 @@ def warn_of_python_state(what: str, was, now, place: str = "") -> None:
         "torch.where.%s", what, was, now, f"\n  at {place}" if place else "")
 
 
-def is_flag(value) -> bool:
-    """Whether a value tells what is to be done."""
-    return isinstance(value, (bool, str, enum.Enum))
+def place_of(statement: Statement) -> str:
+    """The line of a statement, for messages."""
+    return place_text((statement[0].co_filename, statement[1]))
 
 
 def is_number(value) -> bool:
@@ -133,11 +136,12 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
-def _counts(value) -> bool:
-    return is_number(value) or isinstance(value, torch.Tensor)
+def _is_another_flag(was, now) -> bool:
+    """Whether a value that tells what is to be done became another one."""
+    return isinstance(was, (bool, str, enum.Enum)) and type(now) is type(was) and now != was
 
 
-def _has_changed(was, now) -> bool:
+def _is_another_number(was, now) -> bool:
     """Whether a number is another one, or a tensor of the same kind has other values: what was
     converted or cut is what each call would make of it, too."""
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
@@ -151,21 +155,10 @@ def _shown(value):
     return f"{value.dtype}{list(value.shape)}" if is_long else value
 
 
-def is_counting(statement: Statement, reads: set[Statement], name: str) -> bool:
-    """Whether a statement that sets a number sets it to what comes from its own value.
-
-    Args:
-        statement: that sets it.
-        reads: those that read the number.
-        name: of the attribute or the variable.
-    """
-    return statement in reads or statement[1:] in _from_itself(statement[0], name)
-
-
-def _use_of_list(code: types.CodeType, *place: int) -> str:
+def _use_of_list(code: types.CodeType, *position: int) -> str:
     """``add``, ``count`` or ``show`` (its length alone, as ``print`` does) for a statement that
     reads a list; empty for other uses, and where it decides something."""
-    instructions = statements(code).get(place, ())
+    instructions = statements(code).get(position, ())
     names = {one.argval for one in instructions if one.opname in _READS}
     if any("JUMP_" in one.opname and "_IF_" in one.opname for one in instructions):
         return ""
@@ -177,15 +170,18 @@ def _use_of_list(code: types.CodeType, *place: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _from_itself(code: types.CodeType, name: str) -> frozenset[Place]:
+def _from_itself(code: types.CodeType, name: str) -> frozenset[Position]:
     """The statements that set an attribute, or a variable outside of the code, to what comes from
     its own value, by way of variables."""
     known, found = set(), set()
-    for place, instructions in sorted(statements(code).items()):
-        is_own = any(one.opname in _READS and one.argval == name
-                     or one.opname in _LOCALS and one.argval in known for one in instructions)
-        if is_own:
+    for position, instructions in sorted(statements(code).items()):
+        if any(_is_read(one, name, known) for one in instructions):
             known |= {one.argval for one in instructions if one.opname in _STORES}
-            found |= {place for one in instructions
+            found |= {position for one in instructions
                       if one.opname in _SETS and one.argval == name}
     return frozenset(found)
+
+
+def _is_read(one: dis.Instruction, name: str, known: set[str]) -> bool:
+    return one.opname in _READS and one.argval == name \
+        or one.opname in _LOCALS and one.argval in known

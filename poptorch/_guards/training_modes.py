@@ -11,18 +11,15 @@ from torch.nn.modules.dropout import _DropoutNd
 from poptorch._base.logging import logger
 from poptorch._guards.guard import Guard
 
-# Those of all executors that are alive: each switches the module back and forth for itself.
+# Of all executors that are alive: each switches the module back and forth for itself.
 _all: "weakref.WeakSet[TrainingModes]" = weakref.WeakSet()
 
 _WORDS = {True: "training mode", False: "evaluation mode"}
 
 
 class TrainingModes:
-    """The ``training`` flag of every layer of a module, kept apart from the module's own.
-
-    A program may switch the module back and forth after it has wrapped it; what is compiled is what
-    it was at the time of wrapping, or what the executor's ``train()`` and ``eval()`` said since.
-    """
+    """The ``training`` flag of every layer when the module was wrapped, or when the executor's
+    ``train()`` or ``eval()`` was called since: programs switch the module itself back and forth."""
 
     def __init__(self, module: torch.nn.Module):
         self._module = module
@@ -89,21 +86,12 @@ class TrainingModes:
         """The noted flag of a layer; of one that came later its own."""
         return self._modes.get(part, getattr(part, "training", False))
 
-    def are_of_another(self, part: torch.nn.Module, mode: bool) -> bool:
-        """Whether another executor has noted a flag for a layer of this one."""
-        return any(other is not self and other._modes.get(part) == mode for other in list(_all))
-
 
 class CompiledModes:
     """The modes that a program was compiled with, of the layers whose mode ``forward`` read.
 
     A layer that the user switched otherwise than by the executor stays as it was, with a warning
     the first time: programs evaluate a module on the host between the calls of its executor.
-
-    Args:
-        module: the module.
-        asked: the layers of which ``forward`` read the mode.
-        modes: what they were compiled with.
     """
 
     def __init__(self, module: torch.nn.Module, asked: Iterable[torch.nn.Module],
@@ -142,8 +130,9 @@ class CompiledModes:
     def warn(self) -> None:
         """Warns of layers that are in another mode now, for which no other executor is a reason."""
         changed = [(path, part, mode) for path, part, mode in self._compiled
-                   if part.training != mode
-                   and not self._noted.are_of_another(part, part.training)]
+                   if part.training != mode and not any(
+                       other._modes.get(part) == part.training for other in list(_all)
+                       if other is not self._noted)]
         if not changed:
             return
         self._compiled = []

@@ -21,7 +21,6 @@ class FormulaNodes(Nodes):
     """Translates a captured formula, for parameters of any sizes."""
 
     def translate(self, node: torch.fx.Node) -> None:
-        """Appends the ops of one node, as part of the update."""
         if node.target is operator.getitem:
             self.values[node] = self.values[node.args[0]][node.args[1]]
             return
@@ -36,14 +35,8 @@ class FormulaNodes(Nodes):
 
 
 class CapturedFormula:
-    """One formula with types and flags.
-
-    Args:
-        spec: the row, which has the formula.
-        fixed: the flags by name, and ``dtype``.
-        own: examples of the inputs that each parameter has for itself, by name.
-        numbers: names of the other inputs.
-    """
+    """One formula with types and flags. ``own`` has examples of the inputs that each parameter has
+    for itself, ``numbers`` the names of the others."""
 
     def __init__(self, spec: OptimizerSpec, fixed: dict, own: dict[str, torch.Tensor],
                  numbers: list[str]):
@@ -72,13 +65,11 @@ class CapturedFormula:
                 (self._nodes if is_own else self._shared).append(node)
 
     def emit(self, nodes: FormulaNodes, own: dict, numbers: dict, known: dict) -> dict:
-        """Appends the update of one parameter.
+        """Appends the update of one parameter, from the values of its own inputs and of the
+        numbers.
 
-        Args:
-            nodes: of the graph of the update.
-            own: values of the inputs that the parameter has for itself, by name.
-            numbers: those of the others.
-            known: values of nodes that depend on ``numbers`` alone; empty the first time.
+        ``known`` has the values of nodes that depend on ``numbers`` alone; it is empty the first
+        time.
         """
         if not known:
             known |= {self._inputs[name]: value for name, value in numbers.items()}
@@ -94,12 +85,6 @@ class CapturedFormula:
 
 
 class Formulas:
-    """The captured formulas of one update.
-
-    Args:
-        e: emitter of the graph of the update.
-    """
-
     def __init__(self, e):
         self.emitter = e
         self._nodes = FormulaNodes(e)
@@ -108,25 +93,18 @@ class Formulas:
 
     def emit(self, spec: OptimizerSpec, flags: dict, own: dict, numbers: dict, shared: object,
              scale=None, skip=None) -> dict:
-        """Appends the update of one parameter.
+        """Appends the update of one parameter; returns the new values by name, in the types of
+        ``own``.
 
-        Args:
-            spec: the row, which has a formula.
-            flags: those of the group, by name.
-            own: parameter, gradient and states, by their names in the formula.
-            numbers: hyper-parameters and step, by name, without dimensions.
-            shared: a key for ``numbers``: equal where they are the same values.
-            scale: what the gradient is multiplied by; None: 1.
-            skip: whether nothing changes; None: never.
-
-        Returns:
-            The new values by name, in the types of ``own``.
+        ``numbers`` are hyper-parameters and step, without dimensions; ``shared`` is equal where
+        they are the same values. The gradient is multiplied by ``scale``; nothing changes where
+        ``skip`` holds.
         """
         e = self.emitter
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
         before, (e.place, e.notes) = (e.place, e.notes), (None, {})
         try:
-            with unnarrowed():
+            with unnarrowed(torch.int64, torch.float64):
                 plain = {state.key for state in spec.states if state.has_no_dims}
                 # A tensor without dimensions would not keep its type beside a number.
                 cast = {name: e.cast(value, torch.float64) if name in plain

@@ -7,22 +7,13 @@ import torch
 from poptorch._base.logging import logger
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import SETTINGS, DeviceSettings
+from poptorch._weights.watched import parts_of
 from poptorch.errors import Error
 
 # Our own, names of parameters, and what torch's learning-rate schedulers write into groups and
 # optimizers.
 _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
                        "swa_lr", "param_names", *SETTINGS})
-
-
-def _is_of_rows(cls: type, of_row: type) -> bool:
-    """Whether a class is that of a row, or the one of ``poptorch.optim`` made of it."""
-    return cls is of_row or (issubclass(cls, DeviceSettings) and cls.__bases__[-1] is of_row)
-
-
-def has_step_hooks(optimizer) -> bool:
-    """Whether ``register_step_pre_hook`` or ``register_step_post_hook`` was called."""
-    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
 
 
 def check_differentiable(optimizer) -> None:
@@ -35,12 +26,8 @@ def check_differentiable(optimizer) -> None:
 
 
 class AttributeWatch:
-    """Records the attributes of the first optimizer of each class, and warns of new ones once. Also
-    warns once of each subclass that a user wrote.
-
-    Args:
-        relax: log at level DEBUG instead of as a warning.
-    """
+    """Records the attributes of the first optimizer of each class, and warns of new ones once (with
+    ``relax`` logs them at level DEBUG). Also warns once of each subclass that a user wrote."""
 
     def __init__(self, relax: bool):
         self._tell = logger.debug if relax else logger.warning
@@ -50,19 +37,17 @@ class AttributeWatch:
         self._host_only: set[str] = set()
 
     def look(self, optimizer) -> None:
-        """Looks at an optimizer and its groups.
-
-        Raises:
-            poptorch.Error: A group requires gradients through its updates.
-        """
+        """Looks at an optimizer and its groups."""
         check_differentiable(optimizer)
         kind, spec = type(optimizer), spec_of(optimizer)
-        if kind not in self._classes and not _is_of_rows(kind, spec.cls):
+        is_ours = issubclass(kind, DeviceSettings) and kind.__bases__[-1] is spec.cls
+        if kind not in self._classes and not (kind is spec.cls or is_ours):
             self._classes.add(kind)
             logger.warning("%s is a subclass: Poptorch does not run Python optimizer code "
                            "directly. The device updates as %s does and ignores what %s "
                            "changes.", kind.__name__, spec.name, kind.__name__)
-        if has_step_hooks(optimizer) and not self._has_told_of_hooks:
+        has_hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        if has_hooks and not self._has_told_of_hooks:
             self._has_told_of_hooks = True
             logger.warning("%s has hooks of step(): Poptorch does not run Python optimizer code "
                            "directly, so a call of the model does not call them.", kind.__name__)
@@ -91,26 +76,19 @@ class AttributeWatch:
 
 def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """As ``named_parameters``, without a copy of the weights to the host."""
-    parts, seen = [("", module)], set()
-    while parts:
-        path, part = parts.pop(0)
-        if part is None or id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield from ((path + name, parameter) for name, parameter in part._parameters.items()
-                    if parameter is not None)
-        parts += [(f"{path}{name}.", child) for name, child in part._modules.items()]
+    for path, part in parts_of(module):
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                yield path + name, parameter
 
 
 def check_members(optimizer: torch.optim.Optimizer, module: torch.nn.Module,
                   where: str) -> tuple[int, int]:
-    """Checks that an optimizer trains a module. ``where`` is for the message.
+    """The number of an optimizer's parameters that do not belong to the module, and of all its
+    parameters.
 
-    Returns:
-        The number of its parameters that do not belong to the module, and of all its parameters.
-
-    Raises:
-        poptorch.Error: It holds no parameter of the module, or a trained one twice.
+    Raises an Error if it holds no parameter of the module, or a trained one twice. ``where`` is for
+    the message.
     """
     own = {id(parameter): name for name, parameter in parameters(module)}
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}

@@ -31,15 +31,7 @@ _DESTROY = "Call destroy() on the executor first."
 
 
 class CompiledSettings:
-    """The user's optimizer, as one program knows it.
-
-    Args:
-        layout: of the program.
-        optimizer: the user's.
-
-    Attributes:
-        layout: of the program.
-    """
+    """The user's optimizer, as one program, with this layout, knows it."""
 
     def __init__(self, layout: UpdateLayout, optimizer: torch.optim.Optimizer):
         self.layout = layout
@@ -153,18 +145,12 @@ class CompiledSettings:
                                  f"executor first.")
 
 
-def check_kind(optimizer: torch.optim.Optimizer, layout: UpdateLayout) -> None:
-    """Raises a ValueError when an optimizer is not of the kind that was compiled."""
-    spec = spec_of(optimizer)
+def check_compatible(optimizer: torch.optim.Optimizer, layout: UpdateLayout) -> None:
+    """Raises a ValueError when an optimizer is not one that a program can train with."""
+    spec, groups = spec_of(optimizer), optimizer.param_groups
     if spec is not layout.spec:
         raise ValueError(f"[setOptimizer] {layout.spec.name} is already compiled, got {spec.name}. "
                          f"{_DESTROY}")
-
-
-def check_compatible(optimizer: torch.optim.Optimizer, layout: UpdateLayout) -> None:
-    """Raises a ValueError when an optimizer is not one that a program can train with."""
-    check_kind(optimizer, layout)
-    groups = optimizer.param_groups
     if len(groups) != len(layout.groups):
         raise ValueError(f"[setOptimizer] a number of {len(layout.groups)} parameter groups is "
                          f"already compiled, got {len(groups)}. {_DESTROY}")

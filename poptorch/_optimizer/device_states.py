@@ -11,7 +11,6 @@ from poptorch._optimizer.spec import (
     GLOBAL_STATES,
     STEP,
     OptimizerSpec,
-    divided,
     multiplied,
     number_type,
 )
@@ -24,13 +23,8 @@ Values = dict[str, torch.Tensor]
 class DeviceStates:
     """Reads and writes the states of all parameters that a program updates.
 
-    Args:
-        program: what translate made, with an optimizer.
-        executable: the compiled program.
-
     Attributes:
-        spec: the kind of the optimizer.
-        names: name of each parameter that is updated, by identity; some have no state.
+        names: each parameter that is updated and its name, by identity; some have no state.
         tensors: the parameters that have one, by identity.
         previous: weak references to the ``LiveStates`` of optimizers that this program had before.
     """
@@ -84,28 +78,18 @@ class DeviceStates:
                     value = counts[entry.path] = value.to(number_type())
                 elif entry.tensor is not GLOBAL:
                     value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
-                    value = divided(value, self._scale_of(entry))
+                    value = multiplied(value, 1 / self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found
 
     def write(self, values: dict[int, Values], groups: list[dict]) -> None:
-        """Gives the program the states of all parameters; what is not among them begins as it does
-        before the first update.
+        """Gives the program the states of all parameters, by identity and torch's keys; what is not
+        among them begins as it does before the first update.
 
-        Args:
-            values: of each parameter by its identity and torch's keys.
-            groups: the optimizer's parameter groups.
-
-        Raises:
-            poptorch.Error: A value is not of the shape of the device's; or parameters that are
-                counted together have different counts.
+        Raises an Error if a value is not of the shape of the device's.
         """
         with plain_torch():
             self._check_shapes(values)
-            uneven = self.uneven({key: _count(own) for key, own in values.items()})
-            if uneven is not None:
-                raise Error("[load_state_dict] {} is {:g} and {} is {:g}, but the program counts "
-                            "both together. Call the model, or make them equal.".format(*uneven))
             group_of = {id(p): group for group in groups for p in group["params"]}
             for entry, state, weight_groups in self._entries:
                 value = values.get(id(entry.tensor), {}).get(entry.key)
@@ -129,11 +113,7 @@ class DeviceStates:
 
     def uneven(self, counts: dict[int, float]) -> tuple | None:
         """Two parameters that the program counts together and that differ: name and count of the
-        one, then of the other. None: there are none.
-
-        Args:
-            counts: updates of each parameter by identity; those that are not there have none.
-        """
+        one, then of the other. None: there are none. Parameters without a count have no update."""
         seen: dict[str, tuple] = {}
         for entry, _, _ in self._entries:
             if entry.key == COUNT:
@@ -145,12 +125,7 @@ class DeviceStates:
         return None
 
     def warn_of_late_writes(self, key: int, values: Values | None) -> None:
-        """Warns, once, that the host wrote to a state of which the device had a newer value.
-
-        Args:
-            key: identity of the parameter.
-            values: what the host has of it.
-        """
+        """Warns, once, that the host wrote to a state of which the device had a newer value."""
         given = self._given.pop(key, None)
         if given is None or self._has_warned:
             return
@@ -163,11 +138,8 @@ class DeviceStates:
                            "again after a run, then write.", self.names[key][1])
 
     def pull_previous(self, present=None) -> None:
-        """Lets former optimizers of the program read their states, before the program changes.
-
-        Args:
-            present: the ``LiveStates`` of the present optimizer, which may be a former one, too.
-        """
+        """Lets former optimizers of the program read their states, before the program changes. The
+        ``present`` one may be a former one, too."""
         for reference in self.previous:
             store = reference()
             if store is not None and store is not present:
@@ -187,10 +159,6 @@ class DeviceStates:
                 raise Error(f"[load_state_dict] {self.outside(entry.key, entry.parameter)} has "
                             f"the shape {shape}, the model needs {needed}. Load the state of an "
                             f"optimizer of the same model.")
-
-
-def _count(values: Values) -> float:
-    return float(values.get(COUNT, 0.0))
 
 
 def version(value) -> int | None:

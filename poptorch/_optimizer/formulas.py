@@ -19,10 +19,15 @@ For optimizers of PyTorch that have a functional form, :func:`torch_form` makes 
 """
 
 import contextlib
+import inspect
 import threading
+from collections.abc import Callable
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from poptorch._optimizer.settings import groups_of
+from poptorch._optimizer.spec import COUNT, OptimizerSpec, number_type
 
 
 def adam(x) -> dict[str, torch.Tensor]:
@@ -53,13 +58,11 @@ def rmsprop(x) -> dict[str, torch.Tensor]:
         mean_square = mean_square - new["grad_avg"] * new["grad_avg"]
     if x.use_tf_variant:
         change = x.lr * grad / (mean_square + x.eps).sqrt()
-        if x.momentum_buffer is not None:
-            change = new["momentum_buffer"] = x.momentum * x.momentum_buffer + change
-        return {"param": x.param - change, **new}
-    change = grad / (mean_square.sqrt() + x.eps)
+    else:
+        change = grad / (mean_square.sqrt() + x.eps)
     if x.momentum_buffer is not None:
         change = new["momentum_buffer"] = x.momentum * x.momentum_buffer + change
-    return {"param": x.param - x.lr * change, **new}
+    return {"param": x.param - (change if x.use_tf_variant else x.lr * change), **new}
 
 
 def lamb(x) -> dict[str, torch.Tensor]:
@@ -139,29 +142,64 @@ def mixed(old: torch.Tensor, new: torch.Tensor, part: torch.Tensor) -> torch.Ten
     return torch.where(is_near, old, new) + (new - old) * torch.where(is_near, part, part - 1)
 
 
+# -- step() on the CPU ----------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def host_step(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, closure: Callable | None):
+    """``step()`` on the CPU: updates every parameter that has a gradient by the formula of
+    ``spec``. Returns what the closure returned; a RuntimeError for a sparse gradient."""
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    for group in groups_of(optimizer):
+        numbers = {hyper.name: torch.tensor(value, dtype=torch.float64)
+                   for hyper, value in zip(spec.hyper, spec.hyper_values(group))}
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                _update(spec, group, parameter, optimizer.state[parameter], numbers)
+    return loss
+
+
+def _update(spec: OptimizerSpec, group: dict, parameter: torch.Tensor, kept: dict,
+            numbers: dict) -> None:
+    if parameter.grad.is_sparse:
+        raise RuntimeError(f"{spec.name} does not support sparse gradients")
+    states = spec.states_of(group, parameter.shape)
+    if not kept:
+        kept[COUNT] = torch.zeros((), dtype=number_type())
+        kept |= {state.key: torch.full_like(parameter, state.initial_in(group))
+                 for state in states}
+    kept[COUNT] += 1
+    wide = torch.promote_types(parameter.dtype, torch.float32)
+    own = {"param": parameter, "grad": parameter.grad,
+           **{state.key: kept[state.key] for state in states}}
+    fixed = spec.flag_values(group) | {"dtype": parameter.dtype}
+    new = spec.evaluate(fixed, {**numbers, "step": kept[COUNT].double(),
+                                **{name: value.to(wide) for name, value in own.items()}})
+    for name, value in new.items():
+        own[name].copy_(value)
+
+
 # -- PyTorch's functional forms, run on one parameter ----------------------------------------------
 #
 # They take hyper-parameters as Python numbers. Here these are tensors without dimensions, as their
 # values come with each call. While such a function runs, a mode lets tensors stand for numbers.
 
 
-def torch_form(function, order: tuple[str, ...], **settings):
-    """The formula of a functional form, such as ``torch.optim.adagrad.adagrad``.
-
-    Args:
-        function: takes lists: of parameters, of gradients, of each state, of updates so far.
-        order: of the states, by torch's keys.
-        settings: further arguments, and names of flags that it takes: ``name="name"``.
-    """
-    fixed = {name: value for name, value in settings.items() if not isinstance(value, str)}
-    given = {name: value for name, value in settings.items() if isinstance(value, str)}
+def torch_form(function, *order: str, **fixed):
+    """The formula of a functional form, such as ``torch.optim.adagrad.adagrad``, which takes lists:
+    of parameters, of gradients, of each state in ``order``, of updates so far. Its parameters that
+    are called as a hyper-parameter or flag of the row are given that."""
+    names = inspect.signature(function).parameters.keys()
 
     def formula(x) -> dict[str, torch.Tensor]:
         states = {key: getattr(x, key) for key in order}
+        given = {name: value for name, value in vars(x).items() if name in names}
         with _compiling(), _TensorsAsNumbers():
             function([x.param], [x.grad], *([state] for state in states.values()), [x.step - 1],
-                     foreach=False, maximize=False,
-                     **{name: getattr(x, key) for name, key in given.items()}, **fixed)
+                     **{**given, **fixed, "foreach": False, "maximize": False})
         return {"param": x.param, **states}
 
     return formula

@@ -20,14 +20,9 @@ LARGEST = {name: torch.finfo(torch_dtype(name)).max for name in ("f16", "bf16", 
 class GradientFactor:
     """What the update multiplies all gradients by.
 
-    Args:
-        scaling: the program's ``LossScale``; None without one.
-        wide: the type to compute in, float64 where the gradients are.
-
     Attributes:
         scale: the factor, without dimensions; None: 1.
         skip: whether nothing is updated; None: never.
-        velocities: the ``Velocities`` that gradients were added to; None: there are none.
         states: path and key of what exists once for all parameters.
         loss: dtype of the loss that is scaled; "": none is.
         loss_scale: the value that the host gave; None: 1.
@@ -43,14 +38,8 @@ class GradientFactor:
             self.states, self.loss = scaling.states, ir_dtype(scaling.loss)
 
     def clip_norm(self, e, spec, gradients: dict, limits: list) -> None:
-        """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by.
-
-        Args:
-            e: emitter of the graph that has the update.
-            spec: the loops around the graph.
-            gradients: the reduced gradients, by path; the norm is that of all of them.
-            limits: values that the norm must not exceed; infinite ones set no limit.
-        """
+        """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by, for each
+        limit. Infinite limits limit nothing."""
         total = None
         for path, value in gradients.items():
             wide = cast(e, value, self._wide)
@@ -83,7 +72,6 @@ class GradientFactor:
         return clipped
 
     def applied(self, e, gradient):
-        """A gradient times the factor."""
         if self.scale is None:
             return gradient
         return op(e, "mul", cast(e, gradient, self._wide), self.scale)
@@ -113,10 +101,8 @@ def stream(e, name: str, sizes: Sequence[int] = ()):
 
 
 def velocity_stream(name: str) -> str:
-    """The stream of the velocity scaling of a group."""
     return f"{name}.velocity_scaling"
 
 
 def number(e, hyper, index: int):
-    """One number of a vector of hyper-parameters, without dimensions."""
     return e.reshape(e.slice(hyper, 0, index, index + 1), [])

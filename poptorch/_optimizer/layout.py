@@ -28,10 +28,10 @@ class GroupLayout:
     Attributes:
         stream: of the group's hyper-parameters.
         compiled_in: what ``OptimizerSpec.compiled_in`` said of the group.
-        params: ``(parameter name, parameter)`` of those that are updated.
+        params: ``(name, parameter)`` of those that are updated.
         states: ``(path, parameter name, key)`` of what is kept; of the key ``step`` too, where
-            there are other states. Parameters that have made equal numbers of updates share
-            the path of that.
+            there are other states. Parameters that have made equal numbers of updates share the
+            path of that.
         types: ``(setting, dtype of a parameter, dtype)`` for the settings that give types.
         constants: the hyper-parameters that must not change.
         velocity_scaling: the factor of the combined velocities that the program has at present.
@@ -47,15 +47,8 @@ class GroupLayout:
 
 
 class StateEntry(NamedTuple):
-    """A state of one parameter.
-
-    Attributes:
-        path: on the device.
-        parameter: its name; "" for what is kept once for all parameters.
-        tensor: the parameter itself; ``GLOBAL`` for that.
-        key: what torch's optimizer calls it.
-        group: of the parameter; None: it is kept once for all.
-    """
+    """A state of one parameter. One that is kept once for all has no parameter name, the tensor
+    ``GLOBAL`` and no group."""
 
     path: str
     parameter: str
@@ -69,8 +62,6 @@ class UpdateLayout:
     """What is compiled for a whole optimizer.
 
     Attributes:
-        spec: its kind.
-        groups: its parameter groups.
         constants: the settings that all groups share and that must not change.
         streamed: those of these settings that the program reads.
         loss: dtype of the loss that is scaled; "": none is.
@@ -85,7 +76,6 @@ class UpdateLayout:
     states: list = field(default_factory=list)
 
     def entries(self) -> Iterator[StateEntry]:
-        """The states of all parameters."""
         for group in self.groups:
             tensors = dict(group.params)
             for path, name, key in group.states:
@@ -111,21 +101,16 @@ class UpdateLayout:
 
     def to_data(self) -> dict:
         """This as plain data, parameters by name."""
-        groups = [{"stream": group.stream, "params": [name for name, _ in group.params],
-                   "states": group.states, "compiled_in": group.compiled_in,
-                   "types": group.types, "constants": group.constants,
-                   "velocity_scaling": group.velocity_scaling}
+        groups = [{**vars(group), "params": [name for name, _ in group.params]}
                   for group in self.groups]
-        return {"class": self.spec.name, "groups": groups, "constants": self.constants,
-                "streamed": self.streamed, "loss": self.loss, "states": self.states}
+        data = {**vars(self), "class": self.spec.name, "groups": groups}
+        del data["spec"]
+        return data
 
     @classmethod
     def from_data(cls, data: dict, parameters: dict[str, torch.Tensor]) -> "UpdateLayout":
-        """The layout that :meth:`to_data` described, of the parameters of these names.
-
-        Raises:
-            ValueError: The data are of another form.
-        """
+        """The layout that :meth:`to_data` described, of the parameters of these names. Raises a
+        ValueError for data of another form."""
         by_name = {spec.name: spec for spec in ROWS.values()}
         schema.check(data, {"class": {*by_name}, "groups": list, "constants": {str: _CONSTANT},
                             "streamed": [{*SHARED}], "loss": {"", *LARGEST},
@@ -139,11 +124,7 @@ class UpdateLayout:
         schema.check(data["groups"], [form], "optimizer.groups")
         for group in data["groups"]:
             schema.check(group["states"], [(str, {*group["params"]}, keys)], "optimizer.states")
-        groups = [GroupLayout(group["stream"], tuple(group["compiled_in"]),
-                              [(name, parameters[name]) for name in group["params"]],
-                              [tuple(state) for state in group["states"]],
-                              [tuple(entry) for entry in group["types"]], group["constants"],
-                              group["velocity_scaling"])
+        groups = [GroupLayout(**{**group, "params": [(name, parameters[name])
+                                                     for name in group["params"]]})
                   for group in data["groups"]]
-        return cls(spec, groups, data["constants"], data["streamed"], data["loss"],
-                   [tuple(entry) for entry in data["states"]])
+        return cls(spec, groups, data["constants"], data["streamed"], data["loss"], data["states"])

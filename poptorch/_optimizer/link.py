@@ -1,15 +1,5 @@
 """What an executor has to do with the user's optimizer.
 
-| when | the executor calls | what it does |
-|---|---|---|
-| compile | translate's methods, ``compiled(program, ...)`` | adds a program and makes it current |
-| before a run | ``recompile_reason()``, ``before_run(call)`` | sends changed numbers and states |
-| after a run | ``after_run()`` | notes that the program has the newest states |
-| save | ``before_save()``, ``exported()`` | gives the program the states that the host has |
-| load | ``check_compatible(layout)``, ``loaded_with_program()`` | takes the states of a file |
-| another program | ``select(program)`` | makes a program that was compiled before current |
-| destroy | ``forget()`` | reads the states of all programs, or of one |
-
 States need no copy when another program of the executor becomes current: ``LiveStates`` knows which
 program has the newest ones, and the next ``before_run`` moves them.
 """
@@ -21,21 +11,22 @@ from typing import NamedTuple
 
 import torch
 
+from poptorch._base import interrupts
 from poptorch._base.logging import logger
+from poptorch._base.torch_private.modes_off import computes_values
 from poptorch._optimizer import checks, update
 from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
     CompiledSettings,
     check_compatible,
-    check_kind,
     check_settings,
     fix,
     is_constant,
 )
 from poptorch._optimizer.device_states import DeviceStates
-from poptorch._optimizer.executor_states import ExecutorStates
 from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
 from poptorch._optimizer.layout import UpdateLayout
+from poptorch._optimizer.live_states import LiveStates, live
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
 from poptorch._optimizer.state_names import use_saved_form
@@ -46,26 +37,15 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 class _Program(NamedTuple):
-    """What the link knows of one program."""
-
     settings: CompiledSettings
     states: DeviceStates
 
 
 class OptimizerLink:
-    """Connects an executor with the torch optimizer that the user holds.
+    """Connects an executor with the torch optimizer that the user holds; None: SGD with a learning
+    rate of 0.01.
 
-    Args:
-        module: the user's module, whose parameters are updated.
-        optimizer: the user's; None: SGD with a learning rate of 0.01.
-        relax: log attributes that the device does not use at level DEBUG only.
-
-    Attributes:
-        optimizer: the one in use.
-
-    Raises:
-        poptorch.Error: The device has no update of its kind, or it holds no parameter of the
-            module.
+    Raises an Error if the device has no update of its kind, or it holds no parameter of the module.
     """
 
     def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None,
@@ -74,7 +54,7 @@ class OptimizerLink:
         if optimizer is None:
             trained = [p for p in module.parameters() if p.requires_grad]
             optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
-        self._states = ExecutorStates()
+        self._states = _ExecutorStates()
         # An executor that was forgotten without destroy() leaves the state to its optimizer.
         weakref.finalize(self, self._states.let_go).atexit = False
         self._watch = checks.AttributeWatch(relax)
@@ -104,16 +84,11 @@ class OptimizerLink:
                            type(optimizer).__name__, type(self._module).__name__)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimizer, or the same one with other settings.
-
-        Raises:
-            ValueError: It would change what is compiled in.
-        """
-        spec_of(optimizer)
+        """Takes another optimizer, or the same one with other settings. Raises a ValueError if it
+        would change what is compiled in."""
         current = self._current and self._current.settings
         is_another = optimizer is not self.optimizer
         if current is not None:
-            check_kind(optimizer, current.layout)
             if is_another:
                 current.check_another(optimizer, self._module)
             elif not current.has_other_members():  # those are for the next call
@@ -132,25 +107,15 @@ class OptimizerLink:
     # -- the programs of the executor ----------------------------------------------------------
 
     def compiled(self, program, executable, can_run: bool) -> None:
-        """Adds a program and makes it the current one.
-
-        Args:
-            program: what translate made.
-            executable: the compiled program.
-            can_run: whether the program is to run here.
-        """
+        """Adds a program, and makes it the current one. ``can_run``: it is to run here."""
         states = DeviceStates(program, executable)
         self._states.add(states, can_run)
         self._programs.append(_Program(CompiledSettings(program.optimizer, self.optimizer), states))
         self.select(program)
 
     def select(self, program) -> None:
-        """Makes a program that was compiled before the current one. Its states follow with the
-        next :meth:`before_run`.
-
-        Args:
-            program: what translate made.
-        """
+        """Makes a program that was compiled before the current one. Its states follow with the next
+        :meth:`before_run`."""
         self._current = self._of(program)
 
     def _of(self, program) -> _Program:
@@ -158,11 +123,8 @@ class OptimizerLink:
                     if known.settings.layout is program.optimizer)
 
     def forget(self, program=None) -> None:
-        """Reads the states of a program that is given up.
-
-        Args:
-            program: what translate made; None: all programs, so that any optimizer may come next.
-        """
+        """Reads the states of a program that is given up; None: of all, so that any optimizer may
+        come next."""
         for gone in list(self._programs) if program is None else [self._of(program)]:
             self._programs.remove(gone)
             if gone is self._current:
@@ -171,14 +133,10 @@ class OptimizerLink:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether there is a program."""
         return self._current is not None
 
     def recompile_reason(self, program=None) -> str | None:
-        """Why a program does not fit the optimizer any more; None: it does.
-
-        Args:
-            program: what translate made; None: the current one.
+        """Why a program (None: the current one) does not fit the optimizer any more; None: it does.
         """
         known = self._current if program is None else self._of(program)
         if known is None:
@@ -209,12 +167,8 @@ class OptimizerLink:
     def before_run(self, call) -> None:
         """Sends the current program the settings that changed, and the states that the host has.
 
-        Args:
-            call: of the program.
-
-        Raises:
-            poptorch.Error: A state is not of the shape that the program has.
-            ValueError: A setting changed that is compiled in.
+        Raises an Error if a state is not of the shape that the program has, a ValueError if a
+        setting changed that is compiled in.
         """
         settings, states = self._current
         if not settings.is_sent():
@@ -233,11 +187,8 @@ class OptimizerLink:
     # -- files ---------------------------------------------------------------------------------
 
     def before_save(self) -> None:
-        """Gives the current program the newest states, for a file.
-
-        Raises:
-            poptorch.Error: The program does not fit the optimizer any more.
-        """
+        """Gives the current program the newest states, for a file. Raises an Error if the program
+        does not fit the optimizer any more."""
         reason = self.recompile_reason()
         if reason is not None:
             raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
@@ -272,11 +223,8 @@ class OptimizerLink:
             self.optimizer, spec_of(self.optimizer), name, value)
 
     def sum_dtypes(self, gradients: dict[str, tuple]) -> dict[str, torch.dtype]:
-        """The types in which gradients are added up, by name.
-
-        Args:
-            gradients: the parameter, and the type of its gradient, by name.
-        """
+        """The types in which gradients are added up, by name, from each parameter and the type of
+        its gradient."""
         group_of = {id(p): group for group in groups_of(self.optimizer) for p in group["params"]}
         found = {}
         for name, (parameter, dtype) in gradients.items():
@@ -293,12 +241,7 @@ class OptimizerLink:
         return any(dtype in _HALVES for dtype in self.sum_dtypes(trained).values())
 
     def adds_to_velocities(self, spec, params: dict[str, torch.Tensor]) -> bool:
-        """Whether gradients of micro-batches are added to states, see ``update.py``.
-
-        Args:
-            spec: the loops around the graph.
-            params: those that have a gradient, by name.
-        """
+        """Whether gradients of micro-batches are added to states, see ``update.py``."""
         limits = (spec.clip_norm, spec.clip_value)
         if any(limit is not None for limit in limits) or spec.automatic_loss_scaling \
                 or self._is_streamed("max_grad_norm", math.inf):
@@ -317,15 +260,8 @@ class OptimizerLink:
 
     def velocities(self, e, spec, params: dict[str, torch.Tensor], sizes: dict[str, list[int]],
                    inverse) -> Velocities:
-        """The states that gradients are added to.
-
-        Args:
-            e: emitter of the graph that has the update.
-            spec: the loops around the graph.
-            params: those that have a gradient, by name.
-            sizes: of their values on the device, by name.
-            inverse: the value that undoes the loss scale; None without one.
-        """
+        """The states that gradients are added to. ``sizes`` are those on the device; ``inverse``
+        undoes the loss scale."""
         found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
         for number, group, held in self._combined_groups(params):
             types = {name: (p.dtype, sizes[name]) for name, p in held.items()}
@@ -333,15 +269,8 @@ class OptimizerLink:
         return found
 
     def factor(self, e, spec, program, gradients: dict, scaling) -> tuple:
-        """The gradients that the update sees, and by what it multiplies them.
-
-        Args:
-            e: emitter of the graph that has the update.
-            spec: the loops around the graph.
-            program: which is translated.
-            gradients: the reduced gradients, by name.
-            scaling: the program's ``LossScale``; None without one.
-        """
+        """The gradients that the update sees, and by what it multiplies them. ``gradients`` are
+        reduced; ``scaling`` is the program's ``LossScale``."""
         is_wide = any(value.dtype == "f64" for value in gradients.values())
         wide = torch.float64 if is_wide else torch.float32
         factor = GradientFactor(scaling, wide)
@@ -360,7 +289,6 @@ class OptimizerLink:
         return gradients, factor
 
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor) -> UpdateLayout:
-        """Appends the update to a program, see :func:`update.emit_update`."""
         self.check_values()
         self._check_members(self.optimizer, "trainingModel")  # either may have changed since
         store = self._states.find_store()
@@ -377,3 +305,75 @@ class OptimizerLink:
         """Raises an Error when a setting has a value that the device cannot use."""
         device_settings.check(self.optimizer)
         checks.check_differentiable(self.optimizer)
+
+
+class _ExecutorStates:
+    """The states of the programs of one executor. An object of its own, so that an executor that is
+    forgotten can still let go of its programs. ``store`` is the optimizer's ``LiveStates``."""
+
+    def __init__(self):
+        self._optimizer = None
+        self.store: LiveStates | None = None
+        self._devices: list[DeviceStates] = []
+
+    def use(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes an optimizer; where it has no state, it continues from the one before."""
+        if self._optimizer is not None:
+            self.find_store()
+        if optimizer is self._optimizer:
+            return
+        old, before = self.store, self._optimizer
+        self._optimizer, self.store = optimizer, live(optimizer)
+        if old is None or old is self.store:
+            return
+        if spec_of(before) is spec_of(optimizer):
+            members = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self.store.take_over(old, self._devices, members)
+        self._remember(old)
+
+    def _remember(self, old: LiveStates) -> None:
+        for device in self._devices:
+            device.previous.append(weakref.ref(old))
+
+    def find_store(self) -> LiveStates:
+        """The ``LiveStates`` of the optimizer, also after a program replaced ``optimizer.state``,
+        as ``load_state_dict`` of torch does."""
+        if self._optimizer.state is not self.store:
+            old, self.store = self.store, live(self._optimizer)
+            self.store.names.add_from(old.names, takes_waiting=False)
+            self.store.is_loaded = True
+            self._remember(old)
+        return self.store
+
+    def add(self, device: DeviceStates, is_shown: bool) -> None:
+        self.find_store().bind(device, is_shown)
+        self._devices.append(device)
+
+    def is_running(self, device: DeviceStates) -> bool:
+        """Whether only runs of this program changed or read the state since its last run."""
+        store = self.store
+        return store.running is device and self._optimizer.state is store
+
+    def give(self, device: DeviceStates) -> None:
+        if not self.is_running(device):
+            with interrupts.deferred():
+                self.find_store().give(device, groups_of(self._optimizer))
+
+    def pull(self, device: DeviceStates) -> None:
+        """Reads the states of a program, before it changes their form."""
+        with interrupts.deferred():
+            self.store.release(device)
+            device.pull_previous()
+
+    def let_go(self) -> None:
+        """As :meth:`release` of all programs, where the garbage collector calls it. Within an
+        operation without values nothing is done: the optimizer keeps the programs until it is
+        asked for a state."""
+        if computes_values():
+            for device in list(self._devices):
+                self.release(device)
+
+    def release(self, device: DeviceStates) -> None:
+        self._devices.remove(device)
+        self.store.release(device)
+        device.pull_previous()

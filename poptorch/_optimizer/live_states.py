@@ -17,7 +17,7 @@ import torch
 from poptorch._base.hidden_subclass import plain_access
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import plain_torch
-from poptorch._optimizer.device_states import DeviceStates, Values, version
+from poptorch._optimizer.device_states import DeviceStates, Values
 from poptorch._optimizer.rows import spec_of
 from poptorch._optimizer.settings import groups_of
 from poptorch._optimizer.spec import COUNT, GLOBAL, GLOBAL_STATES, STEP, number_type
@@ -30,11 +30,6 @@ class LiveStates(collections.defaultdict):
     """The state of an optimizer by parameter, in PyTorch's layout.
 
     Users see a ``collections.defaultdict``. Its copies and pickles are plain ones.
-
-    Args:
-        optimizer: the optimizer; it is not kept alive.
-        content: what torch's dictionary holds.
-        kept: what :meth:`kept` returned for an optimizer that was copied.
 
     Attributes:
         owner: weak reference to the optimizer.
@@ -55,7 +50,6 @@ class LiveStates(collections.defaultdict):
         self._newest: dict[int, DeviceStates] = {}
         # Updates of parameters, where torch's optimizer does not count (OptimizerSpec.counts).
         self._counts = {id(p): (p, count) for p, count in kept.get("counts", {}).items()}
-        self._mark_waiting()
 
     def _groups(self) -> list[dict]:
         optimizer = self.owner()
@@ -85,20 +79,8 @@ class LiveStates(collections.defaultdict):
         waiting = self.names.waiting.get(f"{STEP}___{name}")
         return self._count_of(tensor) if waiting is None else float(waiting)
 
-    def _entry_of(self, tensor: torch.Tensor | str) -> dict:
-        with plain_access():
-            entry = dict.get(self, tensor)
-            if entry is None:
-                entry = {}
-                dict.__setitem__(self, tensor, entry)
-        return entry
-
     def named(self, groups: list[dict]) -> Values | None:
-        """``ipu_state``: the states by name, as the next run begins with them.
-
-        Args:
-            groups: the parameter groups, with the settings of the device.
-        """
+        """``ipu_state``: the states by name, as the next run begins with them."""
         self.refresh()
         return self.names.states(self._values_of, groups)
 
@@ -106,14 +88,9 @@ class LiveStates(collections.defaultdict):
 
     def load(self, values: Values | None, settings: Values | None, content: dict,
              names: list[tuple]) -> None:
-        """Takes what ``load_state_dict`` of an optimizer of ``poptorch.optim`` was given.
-
-        Args:
-            values: ``ipu_state``; None: ``content`` has all states.
-            settings: ``ipu_param``.
-            content: PyTorch's part of the state, by parameter.
-            names: parameter and name, as far as the state has them.
-        """
+        """Takes what ``load_state_dict`` of an optimizer of ``poptorch.optim`` was given:
+        ``ipu_state``, ``ipu_param``, PyTorch's part of the state by parameter, and the parameters
+        with the names that the state has for them."""
         self.refresh()
         if GLOBAL in content:
             content[GLOBAL] = content.pop(GLOBAL)  # this very string
@@ -127,28 +104,16 @@ class LiveStates(collections.defaultdict):
                 if id(tensor) not in kept or not dict.__contains__(self, tensor):
                     dict.__setitem__(self, tensor, entry)
             self.is_loaded = bool(values or content)
-            self._mark_waiting()
             self._place_waiting()
-
-    def _mark_waiting(self) -> None:
-        """Notes the states that values wait beside."""
-        self._marks = {id(tensor): _mark(entry) for tensor, entry in dict.items(self)} \
-            if self.names.waiting else {}
 
     def _place_waiting(self) -> None:
         """Gives parameters the loaded values of their names."""
-        for name, tensor, group, values in self.names.take(self._groups()):
-            with plain_access():
-                entry = dict.get(self, tensor) or {}
-            if tensor is GLOBAL or _is_as_marked(entry, self._marks.get(id(tensor), {})):
-                self._place(tensor, group, values)
-            else:
-                logger.warning("[load_state_dict] ipu_state of %s is not used: the state of the "
-                               "parameter changed after it was loaded, and before a program named "
-                               "it. Load the state again.", name)
+        for tensor, group, values in self.names.take(self._groups()):
+            self._place(tensor, group, values)
 
     def _place(self, tensor: torch.Tensor | str, group: dict | None, values: Values) -> None:
-        entry = self._entry_of(tensor)
+        with plain_access():
+            entry = dict.setdefault(self, tensor, {})
         if tensor is GLOBAL:
             entry |= values
             return
@@ -169,18 +134,13 @@ class LiveStates(collections.defaultdict):
     # -- what programs do ----------------------------------------------------------------------
 
     def bind(self, device: DeviceStates, is_shown: bool) -> None:
-        """Takes the names of the parameters of a program.
-
-        Args:
-            device: the program's states.
-            is_shown: whether ``ipu_state`` shows them.
+        """Takes the names of the parameters of a program; ``ipu_state`` shows them if ``is_shown``.
         """
         with self._lock:
             self.names.add(device.names.values(), is_shown)
             self.running = None
 
     def uneven(self, device: DeviceStates) -> tuple | None:
-        """See :meth:`DeviceStates.uneven`."""
         with self._lock, plain_torch():
             if not self._is_stale(device):
                 return None
@@ -189,26 +149,18 @@ class LiveStates(collections.defaultdict):
             return device.uneven(counts)
 
     def give(self, device: DeviceStates, groups: list[dict]) -> None:
-        """Before a run: gives a program the newest states, which it owns from now on.
-
-        Args:
-            device: the program's states.
-            groups: the optimizer's parameter groups, with the settings of the device.
-
-        Raises:
-            poptorch.Error: They do not fit.
-        """
+        """Before a run: gives a program the newest states, which it owns from now on. Raises an
+        Error if they do not fit."""
         with self._lock:
+            device.pull_previous(self)
             if self._is_stale(device):
                 self.refresh()
-                device.pull_previous(self)
                 found = {key: self._values_of(tensor) for key, tensor in device.tensors.items()}
                 device.write({key: values for key, values in found.items() if values}, groups)
             if self.names.waiting:
                 logger.warning("The model's optimizer has no state of the name %s: ignored.",
                                " or ".join(self.names.waiting))
                 self.names.waiting.clear()
-            device.pull_previous(self)
             self.ran(device)
             self.is_loaded = False
 
@@ -243,8 +195,6 @@ class LiveStates(collections.defaultdict):
                     if not self._spec.counts:
                         self._counts[key] = tensor, own.pop(COUNT)
                     super().__setitem__(tensor, own)
-                    if self.names.waiting:
-                        self._marks[key] = _mark(own)
                 del self._newest[key]
 
     def refresh(self) -> None:
@@ -260,13 +210,8 @@ class LiveStates(collections.defaultdict):
 
     def take_over(self, other: "LiveStates", devices: Collection[DeviceStates],
                   members: set[int]) -> None:
-        """Takes the states of parameters that this optimizer has none of from another one.
-
-        Args:
-            other: the state of the optimizer that this one's optimizer replaces.
-            devices: the programs of the executor; states that they have stay there.
-            members: identities of the parameters of this one's optimizer.
-        """
+        """Takes the states of parameters (``members``) that this optimizer has none of from the one
+        that it replaces. States that ``devices``, the programs of the executor, have stay there."""
         members = members | {id(GLOBAL)}
         with self._lock, other._lock, plain_torch():
             if other.names.waiting or not all(d in devices for d in other._newest.values()):
@@ -285,7 +230,6 @@ class LiveStates(collections.defaultdict):
                     if key in other._counts:
                         self._counts[key] = other._counts[key]
             self.names.add_from(other.names, takes_waiting=not has_begun)
-            self._mark_waiting()
             self.is_loaded = self.is_loaded or other.is_loaded
 
     def has_begun(self) -> bool:
@@ -298,11 +242,6 @@ class LiveStates(collections.defaultdict):
         with plain_access():
             entry = super().get(tensor)
         return entry is not None and float(entry.get(COUNT, 1.0)) != 0
-
-    def replace(self, other: "LiveStates") -> None:
-        """Takes the place of the former state of the same optimizer, of which names remain."""
-        self.names.add_from(other.names, takes_waiting=False)
-        self.is_loaded = True
 
     # -- copies --------------------------------------------------------------------------------
 
@@ -322,7 +261,6 @@ class LiveStates(collections.defaultdict):
                                               if id(tensor) not in device.tensors})
 
     def copy(self) -> collections.defaultdict:
-        """A plain dictionary of the same content."""
         self.refresh()
         with plain_access():
             return collections.defaultdict(self.default_factory, dict.items(self))
@@ -358,24 +296,6 @@ def _copied(entry: dict) -> dict:
             for key, value in entry.items()}
 
 
-def _mark(entry: dict) -> dict:
-    """What to compare the state of a parameter with later."""
-    return {key: (value, version(value)) for key, value in entry.items()}
-
-
-def _is_as_marked(entry: dict, mark: dict) -> bool:
-    return entry.keys() == mark.keys() and all(
-        entry[key] is value and version(value) == known for key, (value, known) in mark.items())
-
-
-def _add_access_hooks() -> None:
-    """Makes every access to the dictionary call ``refresh()`` first."""
-    for name in ("__contains__", "__delitem__", "__getitem__", "__ior__", "__iter__", "__len__",
-                 "__reversed__", "__setitem__", "clear", "get", "items", "keys", "pop", "popitem",
-                 "setdefault", "update", "values"):
-        setattr(LiveStates, name, _accessing(name))
-
-
 def _accessing(name: str):
     original = getattr(collections.defaultdict, name)
 
@@ -387,7 +307,11 @@ def _accessing(name: str):
     return method
 
 
-_add_access_hooks()
+# Every access to the dictionary brings it up to date first.
+for _name in ("__contains__", "__delitem__", "__getitem__", "__ior__", "__iter__", "__len__",
+              "__reversed__", "__setitem__", "clear", "get", "items", "keys", "pop", "popitem",
+              "setdefault", "update", "values"):
+    setattr(LiveStates, _name, _accessing(_name))
 
 
 def live(optimizer: torch.optim.Optimizer) -> LiveStates:

@@ -10,6 +10,7 @@ Names outside, for a parameter ``fc.weight``:
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,12 +19,12 @@ from torch.optim.adadelta import adadelta
 from torch.optim.adagrad import adagrad
 from torch.optim.adamax import adamax
 from torch.optim.nadam import nadam
+from torch.optim.optimizer import ParamsT
 from torch.optim.radam import radam
 from torch.optim.rprop import rprop
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.formulas import torch_form
-from poptorch._optimizer.host_step import LAMB_ROW
 from poptorch._optimizer.spec import (
     FIRST_MOMENT_TYPE,
     SECOND_MOMENT_TYPE,
@@ -33,6 +34,25 @@ from poptorch._optimizer.spec import (
     StateTensor,
 )
 from poptorch.errors import Error
+
+
+def _numbers(*keys: str) -> tuple[Hyper, ...]:
+    """Hyper-parameters that the row calls as torch does."""
+    return tuple(Hyper(key, key) for key in keys)
+
+
+def _rate(group: dict) -> float:
+    return float(group["lr"])
+
+
+_OF_ADAM = (Hyper("lr", "lr"), Hyper("beta1", "betas.0"), Hyper("beta2", "betas.1"),
+            *_numbers("eps", "weight_decay"))
+_EPS = Setting("eps", ("eps",))
+_RATE_AND_DECAY = (Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)))
+_SHOWN_OF_ADAM = (*_RATE_AND_DECAY, Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)),
+                  _EPS)
+_MOMENTS = (StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
+            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE))
 
 _SGD = OptimizerSpec(
     cls=torch.optim.SGD,
@@ -53,35 +73,16 @@ _SGD = OptimizerSpec(
 _ADAM = OptimizerSpec(
     cls=torch.optim.Adam,
     op="adam_update",
-    hyper=(Hyper("lr", "lr"), Hyper("beta1", "betas.0"), Hyper("beta2", "betas.1"),
-           Hyper("eps", "eps"), Hyper("weight_decay", "weight_decay")),
+    formula=formulas.adam,
+    hyper=_OF_ADAM,
     flags=("amsgrad", "maximize", "decoupled_weight_decay", "bias_correction"),
-    states=(StateTensor("exp_avg", "Accl1", type_setting=FIRST_MOMENT_TYPE),
-            StateTensor("exp_avg_sq", "Accl2", type_setting=SECOND_MOMENT_TYPE),
+    states=(*_MOMENTS,
             StateTensor("max_exp_avg_sq", "MaxAccl2", when="amsgrad",
                         type_setting=SECOND_MOMENT_TYPE)),
-    settings=(Setting("learningRate", ("lr",)), Setting("weightDecay", ("weight_decay",)),
-              Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)),
-              Setting("eps", ("eps",))),
+    settings=_SHOWN_OF_ADAM,
     doc="Adam, also with the largest second moment (amsgrad).")
 
 _ADAMW = replace(_ADAM, cls=torch.optim.AdamW, doc="Adam with decoupled weight decay.")
-
-_RATE = (Setting("learningRate", ("lr",)),)
-_RATE_AND_DECAY = (*_RATE, Setting("weightDecay", ("weight_decay",)))
-_BETAS = (Hyper("beta1", "betas.0"), Hyper("beta2", "betas.1"))
-_SHOWN_BETAS = (Setting("beta1", ("beta1",)), Setting("beta2", ("beta2",)))
-_EPS = Setting("eps", ("eps",))
-
-
-def _numbers(*keys: str) -> tuple[Hyper, ...]:
-    """Hyper-parameters that the row calls as torch does."""
-    return tuple(Hyper(key, key) for key in keys)
-
-
-def _rate(group: dict) -> float:
-    return float(group["lr"])
-
 
 _RMSPROP = OptimizerSpec(
     cls=torch.optim.RMSprop,
@@ -97,10 +98,44 @@ _RMSPROP = OptimizerSpec(
               Setting("momentum", ("momentum",))),
     doc="Steps by the root of the mean square; also as TensorFlow has it.")
 
+
+class LAMB(torch.optim.Optimizer):
+    """LAMB as an optimizer of torch, without settings of the device. Arguments: see ``optim.LAMB``.
+    """
+
+    def __init__(self, params: ParamsT, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0.0, bias_correction: bool = True,
+                 max_weight_norm: float | None = None):
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay),
+                            ("max_weight_norm", max_weight_norm)):
+            if value is not None and not value >= 0.0:
+                raise ValueError(f"[optim.LAMB] {name} must be at least 0, got {value}.")
+        for value in betas:
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"[optim.LAMB] betas must be at least 0 and below 1, got {betas}.")
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "bias_correction": bias_correction, "max_weight_norm": max_weight_norm,
+            "maximize": False})
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        return formulas.host_step(self, spec_of(self), closure)
+
+
+_LAMB = OptimizerSpec(
+    cls=LAMB,
+    formula=formulas.lamb,
+    is_elementwise=False,
+    hyper=(*_OF_ADAM, Hyper("max_weight_norm", "max_weight_norm", math.inf)),
+    flags=("bias_correction", "maximize"),
+    states=_MOMENTS,
+    settings=(*_SHOWN_OF_ADAM, Setting("maxWeightNorm", ("max_weight_norm",))),
+    doc="Adam with steps scaled by the parameter's norm (arXiv 1904.00962).")
+
 _ADAGRAD = OptimizerSpec(
     cls=torch.optim.Adagrad,
-    formula=torch_form(adagrad, ("sum",), lr="lr", lr_decay="lr_decay",
-                       weight_decay="weight_decay", eps="eps"),
+    formula=torch_form(adagrad, "sum"),
     hyper=_numbers("lr", "lr_decay", "weight_decay", "eps"),
     flags=("maximize",),
     states=(StateTensor("sum", "Accl1",
@@ -110,8 +145,7 @@ _ADAGRAD = OptimizerSpec(
 
 _ADADELTA = OptimizerSpec(
     cls=torch.optim.Adadelta,
-    formula=torch_form(adadelta, ("square_avg", "acc_delta"), lr="lr",
-                       rho="rho", eps="eps", weight_decay="weight_decay"),
+    formula=torch_form(adadelta, "square_avg", "acc_delta"),
     hyper=_numbers("lr", "rho", "eps", "weight_decay"),
     flags=("maximize",),
     states=(StateTensor("square_avg", "Accl1"), StateTensor("acc_delta", "Accl2")),
@@ -120,43 +154,35 @@ _ADADELTA = OptimizerSpec(
 
 _ADAMAX = OptimizerSpec(
     cls=torch.optim.Adamax,
-    formula=torch_form(adamax, ("exp_avg", "exp_inf"), lr="lr", beta1="beta1",
-                       beta2="beta2", eps="eps", weight_decay="weight_decay"),
-    hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay")),
+    formula=torch_form(adamax, "exp_avg", "exp_inf"),
+    hyper=_OF_ADAM,
     flags=("maximize",),
     states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_inf", "Accl2")),
-    settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
+    settings=_SHOWN_OF_ADAM,
     doc="Adam with the infinity norm.")
 
 _NADAM = OptimizerSpec(
     cls=torch.optim.NAdam,
-    formula=torch_form(nadam, ("exp_avg", "exp_avg_sq", "mu_product"), lr="lr",
-                       beta1="beta1", beta2="beta2", eps="eps", weight_decay="weight_decay",
-                       momentum_decay="momentum_decay",
-                       decoupled_weight_decay="decoupled_weight_decay"),
-    hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay", "momentum_decay")),
+    formula=torch_form(nadam, "exp_avg", "exp_avg_sq", "mu_product"),
+    hyper=(*_OF_ADAM, *_numbers("momentum_decay")),
     flags=("decoupled_weight_decay", "maximize"),
     states=(StateTensor("mu_product", "Accl3", has_no_dims=True, initial=1.0),
             StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2")),
-    settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
+    settings=_SHOWN_OF_ADAM,
     doc="Adam with Nesterov momentum.")
 
 _RADAM = OptimizerSpec(
     cls=torch.optim.RAdam,
-    formula=torch_form(radam, ("exp_avg", "exp_avg_sq"), lr="lr", beta1="beta1",
-                       beta2="beta2", eps="eps", weight_decay="weight_decay",
-                       decoupled_weight_decay="decoupled_weight_decay", capturable=True),
-    hyper=(Hyper("lr", "lr"), *_BETAS, *_numbers("eps", "weight_decay")),
+    formula=torch_form(radam, "exp_avg", "exp_avg_sq", capturable=True),
+    hyper=_OF_ADAM,
     flags=("decoupled_weight_decay", "maximize"),
     states=(StateTensor("exp_avg", "Accl1"), StateTensor("exp_avg_sq", "Accl2")),
-    settings=(*_RATE_AND_DECAY, *_SHOWN_BETAS, _EPS),
+    settings=_SHOWN_OF_ADAM,
     doc="Adam that warms up by itself.")
 
 _RPROP = OptimizerSpec(
     cls=torch.optim.Rprop,
-    formula=torch_form(rprop, ("prev", "step_size"), etaminus="etaminus",
-                       etaplus="etaplus", step_size_min="step_size_min",
-                       step_size_max="step_size_max", capturable=True),
+    formula=torch_form(rprop, "prev", "step_size", capturable=True),
     hyper=(Hyper("etaminus", "etas.0"), Hyper("etaplus", "etas.1"),
            Hyper("step_size_min", "step_sizes.0"), Hyper("step_size_max", "step_sizes.1")),
     flags=("maximize",),
@@ -190,7 +216,7 @@ _ADAFACTOR = OptimizerSpec(
     doc="Keeps mean squares of rows and columns alone.")
 
 ROWS: dict[type, OptimizerSpec] = {spec.cls: spec for spec in (
-    _SGD, _ADAM, _ADAMW, _RMSPROP, LAMB_ROW, _ADAGRAD, _ADADELTA, _ADAMAX, _NADAM, _RADAM, _RPROP,
+    _SGD, _ADAM, _ADAMW, _RMSPROP, _LAMB, _ADAGRAD, _ADADELTA, _ADAMAX, _NADAM, _RADAM, _RPROP,
     _ASGD, _ADAFACTOR)}
 
 

@@ -23,12 +23,6 @@ SHARED = ("loss_scaling", "max_grad_norm")
 class DeviceSettings:
     """Has such settings as attributes: the optimizers of ``poptorch.optim``."""
 
-    def _configure(self, **settings) -> None:
-        """Keeps the settings of the device as attributes; None stands for the default."""
-        for name, value in settings.items():
-            setattr(self, name, SETTINGS[name] if value is None else value)
-        check(self)
-
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict]:
     """The parameter groups, each with every setting of the device: its own value, else that of the
@@ -51,12 +45,7 @@ def is_combined(group: dict) -> bool:
 
 
 def shared(optimizer: torch.optim.Optimizer, groups: list[dict]) -> dict[str, float]:
-    """The settings that all groups share; an Error if a group has another value.
-
-    Args:
-        optimizer: for the message.
-        groups: what :func:`groups_of` returned for it.
-    """
+    """The settings that all groups share; an Error if a group has another value."""
     found = {name: groups[0][name] for name in SHARED}
     for number, group in enumerate(groups):
         for name, value in found.items():

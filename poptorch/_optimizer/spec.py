@@ -32,14 +32,11 @@ GLOBAL_NAMES = {name: key for key, (name, _) in GLOBAL_STATES.items()}
 
 @dataclass(frozen=True)
 class Hyper:
-    """One number of the hyper-parameter vector. It is streamed: a new value recompiles nothing.
+    """One number of the hyper-parameter vector.
 
-    Attributes:
-        name: what the row calls it.
-        key: of the parameter group; ``betas.0`` is the first item of ``betas``.
-        value: the number where the group holds None; None: that is an error.
-        velocity_power: where a velocity is combined, the number is multiplied by this power of
-            ``velocity_scaling``, so that the update keeps the velocity times ``velocity_scaling``.
+    ``value`` stands for None in the group; without it None is an error. Where a velocity is
+    combined, the number is multiplied by the power ``velocity_power`` of ``velocity_scaling``, so
+    that the update keeps the velocity times ``velocity_scaling``.
     """
 
     name: str
@@ -58,14 +55,13 @@ class Hyper:
         held = group[key]
         try:
             value = held[int(index)] if index else held
-            value = self.value if value is None else value
-            number = float(value) if not isinstance(value, (str, bytes)) else None
+            if isinstance(value, (str, bytes)):
+                raise TypeError
+            number = float(self.value if value is None else value)
         except (TypeError, ValueError, LookupError):
-            number = None
-        if number is None:
             wanted = "numbers" if index else "a number, or a tensor of one element"
             raise ValueError(f"[setOptimizer] {key} of a parameter group is {held!r}, expected "
-                             f"{wanted}. Set it in param_groups.")
+                             f"{wanted}. Set it in param_groups.") from None
         return number * _velocity_factor(group, self.velocity_power)
 
 
@@ -79,33 +75,19 @@ def number_type() -> torch.dtype:
 
 
 def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
-    """A tensor times a factor, in single precision at least, with one rounding."""
+    """A tensor times a factor, computed in double precision, in single precision at least."""
     if factor == 1:
         return value
     return (value.double() * factor).to(torch.promote_types(value.dtype, torch.float32))
-
-
-def divided(value: torch.Tensor, factor: float) -> torch.Tensor:
-    """The inverse of :func:`multiplied`."""
-    if factor == 1:
-        return value
-    return (value.double() / factor).to(torch.promote_types(value.dtype, torch.float32))
 
 
 @dataclass(frozen=True)
 class StateTensor:
     """A tensor that the update keeps for each parameter.
 
-    Attributes:
-        key: what torch's optimizer, and the op, call it.
-        outside: its name in ``ipu_state`` and of anchors, without the parameter's.
-        when: the group key that enables it; None: all groups have it.
-        has_no_dims: it is one number, of the type of torch's optimizers.
-        type_setting: the setting of the device that gives its dtype; None: the parameter's.
-        initial: the value of its elements before the first update, or a function of the group.
-        velocity_power: as for ``Hyper``: the device has it multiplied.
-        sizes: a function of the parameter's sizes; it returns None for parameters that do not have
-            this state. None: it has the sizes of the parameter.
+    ``key`` is its name in torch's optimizer and the op, ``outside`` that in ``ipu_state`` and of
+    anchors, without the parameter's. The device has it multiplied by the power ``velocity_power``
+    of ``velocity_scaling``.
     """
 
     key: str
@@ -118,15 +100,12 @@ class StateTensor:
     sizes: Callable[[list[int]], list[int] | None] | None = None
 
     def of(self, parameter: str) -> str:
-        """Its name outside, for one parameter."""
         return f"{self.outside}___{parameter}"
 
     def is_in(self, group: dict) -> bool:
-        """Whether parameters of a group have it."""
         return self.when is None or bool(group.get(self.when))
 
     def initial_in(self, group: dict) -> float:
-        """The value of its elements before the first update, in a group."""
         return float(self.initial(group)) if callable(self.initial) else self.initial
 
     def scale_in(self, group: dict) -> float:
@@ -140,7 +119,6 @@ class StateTensor:
         return list(parameter) if self.sizes is None else self.sizes(list(parameter))
 
     def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
-        """Its dtype on the device."""
         if self.has_no_dims:
             return number_type()
         return dtype_of(group, None if is_combined(group) else self.type_setting, parameter.dtype)
@@ -150,7 +128,6 @@ class StateTensor:
         return dtype if self.has_no_dims else torch.promote_types(dtype, parameter.dtype)
 
     def before(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
-        """The state before the first update."""
         return torch.full(self.sizes_for(parameter.shape), self.initial_in(group),
                           dtype=self._host_dtype(parameter, group))
 
@@ -163,14 +140,8 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class Setting:
-    """A number that an update uses, as ``ipu_param`` and anchors show it.
-
-    Attributes:
-        name: without the parameter's.
-        hyper: names of the hyper-parameters; the number is their product.
-        is_complement: it is 1 minus that.
-        over_loss_scale: it is divided by the loss scale.
-    """
+    """A number that an update uses, as ``ipu_param`` and anchors show it: the product of the
+    hyper-parameters in ``hyper``, 1 minus that, or that divided by the loss scale."""
 
     name: str
     hyper: tuple[str, ...]
@@ -178,7 +149,6 @@ class Setting:
     over_loss_scale: bool = False
 
     def of(self, parameter: str) -> str:
-        """Its name outside, for one parameter."""
         return f"{self.name}___specific___{parameter}"
 
 
@@ -193,18 +163,8 @@ class OptimizerSpec:
     Attributes:
         cls: of torch, or a class of the same meaning. Its subclasses are of this kind unless they
             have a row of their own. Its name stands in messages and files.
-        hyper: the vector of numbers, in its order.
-        flags: keys of groups, or settings of the device, that are compiled in.
-        states: the tensors that it keeps, in the order in which torch's optimizer makes them.
-        settings: the numbers that ``ipu_param`` shows.
-        op: of the update. Its operands are ``param``, ``grad``, the states, ``step`` (from 1),
-            ``hyper``, ``grad_scale`` and ``skip``; its results are ``param`` and the states; its
-            attributes are the flags.
-        formula: in place of an op, a function on tensors, see ``formulas.py``.
-        is_elementwise: each element of the result depends only on the elements at its own place.
-            Otherwise the formula may depend on the number of dimensions, but not on the sizes.
-        counts: torch's optimizer has the number of updates, as ``state[parameter]["step"]``. False:
-            only the device counts.
+        op: of the update; its attributes are the flags.
+        formula: a function on tensors, see ``formulas.py``; with an op, for the CPU alone.
         doc: one line for the reference.
     """
 
@@ -221,15 +181,12 @@ class OptimizerSpec:
 
     @property
     def name(self) -> str:
-        """What messages and files call it."""
         return self.cls.__name__
 
     def hyper_values(self, group: dict) -> list[float]:
-        """The hyper-parameter vector of one group."""
         return [hyper.of(group) for hyper in self.hyper]
 
     def flag_values(self, group: dict) -> dict[str, bool]:
-        """The flags of one group."""
         return {name: bool(group.get(name)) for name in self.flags}
 
     def compiled_in(self, group: dict) -> tuple[bool, ...]:
@@ -242,26 +199,16 @@ class OptimizerSpec:
                 if state.is_in(group) and state.sizes_for(parameter) is not None]
 
     def is_before(self, values: dict[str, torch.Tensor], group: dict | None) -> bool:
-        """Whether states of a parameter, with its count, are those before the first update.
-
-        Args:
-            values: by torch's keys.
-            group: of the parameter; None: it has none, so all begins at zero.
-        """
+        """Whether states of a parameter, by torch's keys, with its count, are those before the
+        first update. Without a group all begins at zero."""
         initial = {} if group is None else {state.key: state.initial_in(group)
                                             for state in self.states}
         return all((torch.as_tensor(value) == initial.get(key, 0.0)).all()
                    for key, value in values.items())
 
     def evaluate(self, fixed: dict, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Computes the formula.
-
-        Args:
-            fixed: the flags by name, and ``dtype``, in which the parameter is kept.
-            tensors: ``param``, ``grad``, ``step``, and hyper-parameters and states by name.
-
-        Returns:
-            The new ``param``, and the new states by torch's keys.
+        """Computes the formula from the flags and ``dtype`` (``fixed``) and the tensors, all by
+        their names in the formula. Returns the new ``param``, and the new states by torch's keys.
         """
         missing = {state.key: None for state in self.states if state.key not in tensors}
         x = SimpleNamespace(**fixed, **missing, **tensors)
@@ -270,7 +217,6 @@ class OptimizerSpec:
         return self.formula(x)
 
     def setting_values(self, group: dict) -> list[tuple[Setting, float]]:
-        """The settings of one group."""
         values = dict(zip((hyper.name for hyper in self.hyper), self.hyper_values(group)))
         found = []
         for setting in self.settings:

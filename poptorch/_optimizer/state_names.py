@@ -1,11 +1,8 @@
 """The names under which ``ipu_state`` and ``ipu_param`` show the state of an optimizer.
 
 A program names each parameter. ``state_dict()`` of an optimizer of ``poptorch.optim`` saves these
-names in the parameter groups, so loading it again knows which parameter a name belongs to. A state
-without them, such as one that a user wrote, waits until a program names the parameters.
-
-The values have the form that the device has: a combined velocity is multiplied by
-``velocity_scaling``.
+names in the parameter groups. A state without them waits until a program names the parameters. The
+values have the form that the device has: a combined velocity is multiplied by ``velocity_scaling``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,22 +22,14 @@ from poptorch._optimizer.spec import (
     VELOCITY_SCALING,
     OptimizerSpec,
     StateTensor,
-    divided,
+    multiplied,
 )
 
 _NAMES = "ipu_names"  # the key in the parameter groups of a saved state
 
 
 class StateNames:
-    """Names of parameters, and loaded values that wait for one.
-
-    Args:
-        spec: the row of the optimizer.
-        kept: what :meth:`kept` returned for an optimizer that was copied.
-
-    Attributes:
-        waiting: loaded values whose names no parameter has yet.
-    """
+    """Names of parameters, and loaded values (``waiting``) whose names no parameter has yet."""
 
     def __init__(self, spec: OptimizerSpec, kept: dict):
         self._spec = spec
@@ -50,17 +39,11 @@ class StateNames:
         self.waiting: Values = dict(kept.get("waiting", {}))
 
     def kept(self) -> dict:
-        """What a copy needs."""
         return {"names": dict(self._named.values()), "scales": self._scales,
                 "settings": self._settings, "waiting": self.waiting}
 
     def add(self, named: Iterable[tuple], is_shown: bool) -> None:
-        """Names parameters.
-
-        Args:
-            named: parameter and name; ``GLOBAL`` and "" for what exists once for all parameters.
-            is_shown: whether ``ipu_state`` shows their states.
-        """
+        """Names parameters; ``GLOBAL`` and "" for what exists once for all of them."""
         for tensor, name in named:
             self._named.pop(id(tensor), None)
             if is_shown:
@@ -91,13 +74,7 @@ class StateNames:
                 target[_NAMES] = names
 
     def loaded(self, values: Values | None, settings: Values | None, names: list[tuple]) -> None:
-        """Takes what was loaded; :meth:`take` gives it out.
-
-        Args:
-            values: ``ipu_state``.
-            settings: ``ipu_param``.
-            names: parameter and name, as :func:`names_of` found them.
-        """
+        """Takes ``ipu_state`` and ``ipu_param`` that were loaded; :meth:`take` gives them out."""
         self.add(names, is_shown=True)
         self._settings = settings
         prefix = VELOCITY_SCALING.of("")
@@ -106,24 +83,24 @@ class StateNames:
         self.waiting = {**self.waiting, **(values or {})}
 
     def take(self, groups: list[dict]) -> Iterator[tuple]:
-        """Gives out the waiting values of parameters that have a name: the name, the parameter, its
-        group, and the values by PyTorch's keys in the form that the host has."""
+        """Gives out the waiting values of parameters that have a name: the parameter, its group,
+        and the values by PyTorch's keys in the form that the host has."""
         by_name = self.by_name()
         if "" in by_name:
             names = [name for name in GLOBAL_NAMES if name in self.waiting]
             if names:
-                yield "", GLOBAL, None, {GLOBAL_NAMES[n]: self.waiting.pop(n) for n in names}
+                yield GLOBAL, None, {GLOBAL_NAMES[n]: self.waiting.pop(n) for n in names}
         group_of = {id(p): group for group in groups for p in group["params"]}
         for name, tensor in by_name.items():
             group, values = group_of.get(id(tensor)), {}
             for state in self._spec.states:
                 if state.of(name) in self.waiting:
                     value = self.waiting.pop(state.of(name))
-                    values[state.key] = divided(value, self._scale(name, state, group))
+                    values[state.key] = multiplied(value, 1 / self._scale(name, state, group))
             if f"{STEP}___{name}" in self.waiting:
                 values[COUNT] = self.waiting.pop(f"{STEP}___{name}")
             if values:
-                yield name, tensor, group, values
+                yield tensor, group, values
 
     def _scale(self, name: str, state: StateTensor, group: dict | None) -> float:
         """By what a waiting value is multiplied: the scaling it was saved with, or the group's."""
@@ -135,12 +112,8 @@ class StateNames:
     # -- what is shown -------------------------------------------------------------------------
 
     def states(self, values_of: Callable, groups: list[dict]) -> Values | None:
-        """``ipu_state``; None before a program is compiled or a state is loaded.
-
-        Args:
-            values_of: returns the states of a parameter by PyTorch's keys.
-            groups: the parameter groups, with the settings of the device.
-        """
+        """``ipu_state``; None before a program is compiled or a state is loaded. ``values_of``
+        returns the states of a parameter by PyTorch's keys."""
         if not self._named:
             return dict(self.waiting) or None
         found = {}
@@ -161,11 +134,7 @@ class StateNames:
         return {**found, **self.waiting}
 
     def settings(self, groups: list[dict]) -> Values | None:
-        """``ipu_param``: the numbers that the updates use.
-
-        Args:
-            groups: as for :meth:`states`.
-        """
+        """``ipu_param``: the numbers that the updates use."""
         if not self._named:
             return self._settings
         has_velocity = any(state.velocity_power for state in self._spec.states)
@@ -187,12 +156,7 @@ class StateNames:
 
 
 def names_of(state_dict: dict, groups: list[dict]) -> list[tuple[torch.Tensor, str]]:
-    """The parameters that a saved state names, with their names.
-
-    Args:
-        state_dict: the saved state.
-        groups: the parameter groups of the optimizer that loads it.
-    """
+    """The parameters that a saved state names, with their names."""
     return [(tensor, name) for group, saved in zip(groups, state_dict["param_groups"])
             for tensor, name in zip(group["params"], saved.get(_NAMES, ())) if name is not None]
 

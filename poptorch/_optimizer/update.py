@@ -21,16 +21,7 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
                 count_of: Callable[[str, torch.Tensor], float],
                 factor: GradientFactor) -> UpdateLayout:
     """Appends the update of every parameter that has a gradient and is in the optimizer.
-
-    Args:
-        e: emitter of the iteration graph.
-        program: gets the states that are updated, and the values that anchors can name.
-        gradients: combined gradient of each parameter, by name.
-        spec: the row of the optimizer.
-        groups: its parameter groups, with the settings of the device.
-        count_of: returns the updates that a parameter had, from its name and itself.
-        factor: of the gradients.
-    """
+    ``count_of`` returns the updates that a parameter had, from its name and itself."""
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
     for index, group in enumerate(groups):
@@ -48,8 +39,6 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
 
 
 class _GroupUpdate:
-    """Emits the updates of one parameter group."""
-
     def __init__(self, program, group: dict, compiled: GroupLayout, spec: OptimizerSpec,
                  formulas: Formulas, factor: GradientFactor):
         e = self.e = formulas.emitter
@@ -63,7 +52,6 @@ class _GroupUpdate:
         self.counters: dict[float, tuple] = {}
 
     def _number(self, name: str):
-        """The value of one hyper-parameter, without dimensions."""
         if name not in self._numbers:
             index = [known.name for known in self.spec.hyper].index(name)
             self._numbers[name] = number(self.e, self.hyper, index)
@@ -84,12 +72,6 @@ class _GroupUpdate:
         return self.counters[count]
 
     def emit(self, gradients: dict, count_of) -> None:
-        """Appends the updates.
-
-        Args:
-            gradients: of all parameters, by name.
-            count_of: how many updates a parameter, of a name, has had.
-        """
         for name, parameter in self.compiled.params:
             states = self.spec.states_of(self.group, gradients[name].sizes)
             counter = self._counter(count_of(name, parameter) if states else 0.0)
@@ -122,12 +104,8 @@ class _GroupUpdate:
             self.program.bound[f"{STEP}___{name}"] = lambda: counter[1]
 
     def _by_op(self, own: dict, counter: tuple) -> dict:
-        """The new values of a parameter and its states, by the op of the row.
-
-        Args:
-            own: the values of parameter, gradient and states, by ``param``, ``grad`` and key.
-            counter: path and value of the count of updates, this one included.
-        """
+        """The new values of a parameter and its states, by the op of the row. ``own`` has the old
+        ones and the gradient; ``counter`` counts this update, too."""
         row = _C.op_row(self.spec.op)
         values = {**own, "hyper": self.hyper, "step": counter[1], "grad_scale": self.scale,
                   "skip": self.factor.skip}
@@ -193,18 +171,9 @@ _VELOCITY = "momentum_buffer"
 
 
 class Velocities:
-    """The velocities of one program that gradients are added to.
-
-    Args:
-        e: emitter of the graph of an iteration.
-        spec: the loops around the captured graph.
-        inverse: the value that undoes the loss scale; None without one.
-
-    Attributes:
-        begun: what they hold before the micro-batches, by the name of the parameter.
-        factor_of: the name of what its gradient is multiplied by, likewise.
-        factors: the values of these names.
-    """
+    """The velocities of one program that gradients are added to. ``begun`` is what they hold before
+    the micro-batches, by parameter. Gradients are multiplied by ``factors``, of which ``factor_of``
+    has the name."""
 
     def __init__(self, e, spec, inverse):
         self._e, self._spec, self._inverse = e, spec, inverse
@@ -213,14 +182,8 @@ class Velocities:
         self.factors: dict[str, object] = {}
 
     def add_group(self, name: str, group: dict, params: dict[str, tuple], numbers: int) -> None:
-        """Prepares the velocities of one parameter group.
-
-        Args:
-            name: of the stream of its hyper-parameters.
-            group: with the settings of the device.
-            params: dtype and sizes of parameters, by name.
-            numbers: length of the vector of hyper-parameters.
-        """
+        """Prepares the velocities of one parameter group. ``name`` is that of the stream of its
+        ``numbers`` hyper-parameters; ``params`` are dtype and sizes by name."""
         e = self._e
         momentum = e.cast(number(e, stream(e, name, [numbers]), 1), torch.float32)
         scale = e.cast(stream(e, velocity_stream(name)), torch.float32)

@@ -15,10 +15,7 @@ from poptorch.errors import Error
 
 class Record:
     """A parameter or buffer: where it lies, and what counted its writes when it was last looked at.
-
-    Args:
-        tensor: which is not kept alive.
-        entry: of its storage.
+    The tensor is not kept alive.
 
     Attributes:
         watchers: the modules wrapped for training that watch it.
@@ -55,17 +52,8 @@ def mark_of(tensor: torch.Tensor) -> tuple:
 
 
 class Entry:
-    """What is known of one storage.
-
-    Args:
-        storage: which is not kept alive.
-        forget: called when it is gone.
-
-    Attributes:
-        ownership: who has its newest value.
-        records: the tensors in it, as far as they were needed.
-        is_handed_out: there is a way to write to it that no version counts.
-    """
+    """What is known of one storage, which is not kept alive. ``is_handed_out``: there is a way to
+    write to it that no version counts."""
 
     def __init__(self, storage: torch.UntypedStorage, forget=None):
         self.storage = weakref.ref(storage, forget)
@@ -125,14 +113,8 @@ def placed(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 class Part:
-    """A state of a program, and the tensor that it is a copy of.
-
-    Attributes:
-        path: of the state.
-        tensor: gives the tensor, or None when it is gone.
-        record: of the tensor.
-        is_updated: runs change it.
-    """
+    """A state of a program, and the tensor that it is a copy of. ``tensor()`` is None when it is
+    gone."""
 
     def __init__(self, path: str, record: Record, is_updated: bool):
         self.path, self.record, self.is_updated = path, record, is_updated
@@ -142,12 +124,8 @@ class Part:
 class CompiledProgram:
     """A compiled program as the store keeps it: its copies, not the user's tensors.
 
-    Args:
-        executable: the compiled program.
-        program: what translate made.
-        executor: whose ``copyWeightsToHost`` is called when the host needs its values.
-
     Attributes:
+        executor: its ``copyWeightsToHost`` is called when the host needs the values; held weakly.
         parts: its states that are copies of tensors, in the order of their paths.
         finalizer: what happens when the executor is forgotten.
         checked_at: the store's number of changes when all its copies were found to be current.
@@ -172,7 +150,6 @@ class CompiledProgram:
                                            if output is not None and output.kind == "input_update")
 
     def is_of_this_process(self) -> bool:
-        """Whether the program is not that of the process which this one was forked from."""
         return self._process == os.getpid()
 
     def is_newest(self) -> bool:
@@ -196,11 +173,9 @@ class CompiledProgram:
                 if part.record.entry is entry and part.tensor() is not None]
 
     def read(self, part: Part) -> torch.Tensor:
-        """The value that the device has."""
         return values.read(self.executable, self._states[part.path], self._groups.get(part.path))
 
     def upload(self, part: Part) -> None:
-        """Gives the device the host's value."""
         values.upload(self.executable, part.path, part.tensor(), self._groups.get(part.path))
 
     def write(self, part: Part, storage: torch.UntypedStorage) -> None:
@@ -208,7 +183,6 @@ class CompiledProgram:
         self.write_value(part, placed(part.tensor(), storage))
 
     def write_value(self, part: Part, value: torch.Tensor) -> None:
-        """Gives the device a value."""
         host = host_tensor(value, part.path)
         values.write(self.executable, part.path, host, self._groups.get(part.path))
 
@@ -219,11 +193,8 @@ class CompiledProgram:
                            host_tensor(placed(tensor, storage), part.path))
 
     def check_memory(self) -> None:
-        """Checks that no state that runs change lies in the memory of another one.
-
-        Raises:
-            poptorch.Error: Two do: the program has a copy of each.
-        """
+        """Raises an Error if a state that runs change lies in the memory of another one: the
+        program has a copy of each."""
         for entry in self.entries(updated_only=True):
             for one, other in itertools.combinations(self.parts_in(entry), 2):
                 if (one.is_updated or other.is_updated) and overlap(one.tensor(), other.tensor()):

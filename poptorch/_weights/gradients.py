@@ -23,12 +23,7 @@ _told: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
 
 
 def provide(compiled, options) -> None:
-    """Lets the parameters of a program show their gradients, as far as these are anchored.
-
-    Args:
-        compiled: the ``CompiledModel``.
-        options: resolved options.
-    """
+    """Lets the parameters of a program show their gradients, as far as these are anchored."""
     program = compiled.program
     for short, (name, mode, _) in options.anchored_tensors.items():
         path = name.removeprefix(GRADIENT)
@@ -40,8 +35,14 @@ def provide(compiled, options) -> None:
             _sources[key] = reference, weakref.ref(compiled.call), short
 
 
-def of(parameter: torch.Tensor) -> torch.Tensor | None:
-    """The gradient of the last update; None: it is not anchored, or there was none."""
+def read(parameter: torch.Tensor, modules, depth: int) -> torch.Tensor | None:
+    """``parameter.grad`` where the host has computed none: that of the last update, if it is
+    anchored. ``modules`` are the wrapped ones that have it, ``depth`` are frames to the caller."""
+    place = sys._getframe(depth).f_code.co_filename
+    if place.startswith(_OPTIMIZERS):  # a step on the host would be one more update
+        return None
+    if place == _CLIPPING and parameter.requires_grad:
+        _tell_of_clipping(modules)
     reference, call, short = _sources.get(id(parameter), (None, None, None))
     program = call() if call is not None and reference() is parameter else None
     values = None if program is None else program.anchored_if_run(short)
@@ -49,22 +50,6 @@ def of(parameter: torch.Tensor) -> torch.Tensor | None:
         return None
     # Several replicas and device iterations: the last one.
     return values.reshape(-1, *parameter.shape)[-1].to(parameter.dtype, copy=True)
-
-
-def read(parameter: torch.Tensor, modules, depth: int = 2) -> torch.Tensor | None:
-    """What ``parameter.grad`` is, where the host has computed none.
-
-    Args:
-        parameter: of a wrapped module.
-        modules: the wrapped modules that have it.
-        depth: frames to the calling program.
-    """
-    place = sys._getframe(depth).f_code.co_filename
-    if place.startswith(_OPTIMIZERS):  # a step on the host would be one more update
-        return None
-    if place == _CLIPPING and parameter.requires_grad:
-        _tell_of_clipping(modules)
-    return of(parameter)
 
 
 def _tell_of_clipping(modules) -> None:

@@ -1,7 +1,8 @@
 """Weights with a value for each group of replicas: what ``replicaGrouping`` declares."""
 
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -106,13 +107,7 @@ def _note(parameter: torch.nn.Parameter, owners: list, grouping: Grouping | None
 
 
 class Groupings:
-    """What was declared for the parameters of one executor's module.
-
-    Args:
-        model: the module.
-        replicas: their number.
-        is_compiled: says whether a program has the parameters.
-    """
+    """What was declared for the parameters of one executor's module."""
 
     def __init__(self, model: torch.nn.Module, replicas: int, is_compiled: Callable[[], bool]):
         self.model = model
@@ -158,12 +153,8 @@ class Groupings:
             parameters[path].replicaGrouping(*grouping)
 
     def weight_groups(self) -> tuple[tuple[str, WeightGroups], ...]:
-        """Path and groups of each weight that has a value for each group.
-
-        Raises:
-            poptorch.Error: Their size does not divide the number of replicas, or the first
-                dimension of a parameter is not their number.
-        """
+        """Path and groups of each weight that has a value for each group. Raises an Error if they
+        do not fit the replicas or the first dimension of the parameter."""
         out, replicas = [], self._replicas
         parameters = dict(self.model.named_parameters())
         for path, (kind, size, mode) in self.declared().items():
@@ -175,18 +166,16 @@ class Groupings:
         return tuple(out)
 
 
-class PerReplicaParams(MutableMapping):
-    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path.
-
-    Args:
-        groupings: of the executor.
-    """
+class PerReplicaParams(UserDict):
+    """``executor.per_replica_params``: an older spelling of ``replicaGrouping``, by path."""
 
     def __init__(self, groupings: Groupings):
         self._groupings = groupings
 
-    def __getitem__(self, path: str) -> Grouping:
-        return self._groupings.declared()[path]
+    @property
+    def data(self) -> dict[str, Grouping]:
+        """What was declared; nothing is kept here."""
+        return self._groupings.declared()
 
     def __setitem__(self, path: str, grouping: tuple) -> None:
         parameters = dict(self._groupings.model.named_parameters())
@@ -197,12 +186,6 @@ class PerReplicaParams(MutableMapping):
 
     def __delitem__(self, path: str) -> None:
         self[path] = self[path]._replace(comm_group_type=CommGroupType.All)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._groupings.declared())
-
-    def __len__(self) -> int:
-        return len(self._groupings.declared())
 
 
 def check_divides(where: str, what: str, size: int, replicas: int) -> None:

@@ -13,7 +13,6 @@ _MARK = "_poptorch_instrumented"
 # For each wrapped module, the store's number of changes when the host was found up to date.
 _checked: "weakref.WeakKeyDictionary[torch.nn.Module, int]" = weakref.WeakKeyDictionary()
 
-
 _wrapped: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
 
 
@@ -25,9 +24,9 @@ def is_instrumented(module: torch.nn.Module) -> bool:
 def instrument(module: torch.nn.Module) -> None:
     """Replaces the module's class by a subclass whose readers first bring the weights to the host.
 
-    The module stays the same object, with the same attributes; pickles and copies of it are of
-    the original class. Where that was done before, only tensors that it did not have then are
-    watched from now on.
+    The module stays the same object, with the same attributes; pickles and copies of it are of the
+    original class. Where that was done before, only tensors that it did not have then are watched
+    from now on.
     """
     if not is_instrumented(module):
         set_class(module, _subclass(type(module)))
@@ -36,7 +35,6 @@ def instrument(module: torch.nn.Module) -> None:
 
 
 def remove(module: torch.nn.Module) -> None:
-    """Gives the module its own class back."""
     if not is_instrumented(module):
         return
     watched.unwatch(module)
@@ -60,10 +58,8 @@ _unwrapped: "weakref.WeakSet" = weakref.WeakSet()
 
 
 def unwrap(module: torch.nn.Module) -> None:
-    """Gives a wrapped module its own class back, until :func:`rewrap`; others stay as they are.
-
-    For what looks at the class of a module: saving, generation.
-    """
+    """Gives a wrapped module its own class back, until :func:`rewrap`, for code that looks at the
+    class: saving, generation. Other modules stay as they are."""
     if is_instrumented(module):
         bring_to_host(module)
         remove(module)
@@ -150,6 +146,5 @@ def _deepcopy_of(cls: type):
 
 
 def _destroy(self) -> None:
-    """Reads the weights back and undoes the wrapping, so that the module can be wrapped again."""
     bring_to_host(self)
     remove(self)

@@ -15,20 +15,9 @@ from poptorch._weights.watched import tensors_of
 from poptorch.errors import Error
 
 
-def _joined(compiled, executor) -> CompiledProgram:
-    """The program of a compiled model with its tensors."""
-    program = compiled.program
-    joined = CompiledProgram(compiled.executable, program, executor)
-    with plain_access():
-        for path, tensor in program.states.items():
-            joined.add_part(path, STORE.record(tensor), path in program.updated)
-    return joined
-
-
 def check_kept(replaced: list[str]) -> None:
-    """Raises an Error where :meth:`WeightLink.note_run` found that what a run changed was replaced
-    meanwhile.
-    """
+    """Raises an Error if :meth:`WeightLink.note_run` found that another run or write replaced what
+    a run changed."""
     if replaced:
         more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
         raise Error(f"[weights] {replaced[0]}{more}: another executor ran with it, or wrote it, "
@@ -38,13 +27,8 @@ def check_kept(replaced: list[str]) -> None:
 
 
 class WeightLink:
-    """Keeps the copies of an executor's program and the module's tensors what they should be.
-
-    Args:
-        module: the module that the user wrapped.
-        training: whether the module is watched.
-        executor: a weak reference; of it ``copyWeightsToHost`` is called.
-    """
+    """Keeps the copies of an executor's program and the module's tensors what they should be. In
+    training the module is watched."""
 
     def __init__(self, module: torch.nn.Module, training: bool, executor: weakref.ref):
         self._module = module
@@ -64,15 +48,15 @@ class WeightLink:
             instrument.remove(self._module)
 
     def join(self, compiled) -> None:
-        """Takes note of a new program, or one that was forgotten, and gives it its first values.
-
-        Raises:
-            poptorch.Error: A run changes a tensor in whose memory another one lies.
-        """
+        """Takes note of a new program, or one that was forgotten, and gives it its first values."""
         self.forget(compiled)  # what a fault has left behind
         self._watch()  # destroy() ended that, and tensors may have come since
         spread(compiled.program)
-        program = self._programs[compiled] = _joined(compiled, self._executor())
+        program = CompiledProgram(compiled.executable, compiled.program, self._executor())
+        with plain_access():
+            for path, tensor in compiled.program.states.items():
+                program.add_part(path, STORE.record(tensor), path in compiled.program.updated)
+        self._programs[compiled] = program
         STORE.join(program)
         compiled.guards.note_written()
 
@@ -116,24 +100,17 @@ class WeightLink:
         return STORE.pull_to_host(tensors_of(self._module))
 
     def sharers(self) -> list:
-        """The executors with copies of the module's tensors, this one among them."""
         return STORE.executors_of(tensors_of(self._module))
 
     def to_host(self) -> None:
         """Writes to the host what runs of the programs changed, except what others wrote since.
-
-        Nothing, where they have no device: the host was given it before.
-        """
+        Programs without a device change nothing: the host was given it before."""
         for program in self._programs.values():
             STORE.fetch(program)
 
     def to_device(self, compiled, paths: Iterable[str] | None = None) -> None:
-        """Lets the host's values hold for all programs; for one without a device when it has one.
-
-        Args:
-            compiled: the compiled model.
-            paths: of the program's states; None: all.
-        """
+        """Lets the host's values, of all states or of those with ``paths``, hold for all programs;
+        for one without a device when it has one."""
         program = self._programs.get(compiled)
         if program is not None:
             STORE.publish(program, paths)
@@ -147,7 +124,6 @@ class WeightLink:
 
     @property
     def is_newest(self) -> bool:
-        """Whether runs of a program wrote what the host has not got."""
         return any(program.is_newest() for program in self._programs.values())
 
     def forget(self, compiled=None) -> None:

@@ -65,7 +65,6 @@ class Ownership:
         self.newest = program
 
     def fetched(self) -> None:
-        """Notes that the host has the agreed value."""
         self.newest = None
         self.is_pending = False
 

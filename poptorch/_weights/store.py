@@ -59,7 +59,6 @@ class WeightStore:
     # -- tensors -------------------------------------------------------------------------------
 
     def known(self, tensor: torch.Tensor) -> Record | None:
-        """The record of a tensor, None if there is none."""
         record = self._records.get(id(tensor))
         return record if record is not None and record.tensor() is tensor else None
 
@@ -103,11 +102,8 @@ class WeightStore:
     # -- what programs do ----------------------------------------------------------------------
 
     def join(self, program: CompiledProgram) -> None:
-        """Registers a new program and gives it the newest values.
-
-        Raises:
-            poptorch.Error: The program changes a tensor that overlaps another one in memory.
-        """
+        """Registers a new program and gives it the newest values. Raises an Error if the program
+        changes a tensor that overlaps another one in memory."""
         with self._locked():
             self._look(program.entries())
             program.check_memory()
@@ -156,14 +152,8 @@ class WeightStore:
         self.changes += 1
 
     def mark_written(self, program: CompiledProgram, is_end: bool = False) -> list[str]:
-        """Notes that a run writes the tensors that the program updates.
-
-        Args:
-            program: the program; it had the agreed values before the run.
-            is_end: False at the start of the run, True at its end.
-
-        Returns:
-            Paths of the tensors that others wrote during the run. What the run wrote there is lost.
+        """Notes, at the start of a run and at its end, that it writes the tensors that the program
+        updates. Returns the paths of those that others wrote during the run: what it wrote is lost.
         """
         with self._locked():
             replaced = []
@@ -215,14 +205,11 @@ class WeightStore:
     # -- what the host does --------------------------------------------------------------------
 
     def publish(self, program: CompiledProgram, paths: Iterable[str] | None = None) -> None:
-        """Gives a program the host's values, which hold for all programs from now on.
+        """Gives a program the host's values, of all states or of those with ``paths``, which hold
+        for all programs from now on.
 
         Where another program trained since the host last had the values, and the host was not
         written either, it gets what was trained.
-
-        Args:
-            program: any that has copies.
-            paths: of its states; None: all.
         """
         with self._locked():
             self._look(program.entries(), warn=False)
@@ -320,7 +307,6 @@ class WeightStore:
         return list(found)
 
     def executors_of(self, tensors: Iterable[torch.Tensor]) -> list:
-        """The executors of programs that have copies of tensors, each once."""
         with self._locked():
             found = dict.fromkeys(program.executor() for entry in self._entries_of(tensors)
                                   for program in entry.ownership.copies)
@@ -377,11 +363,8 @@ class WeightStore:
         written.append(record)
 
     def _move(self, record: Record, tensor: torch.Tensor) -> None:
-        """Follows a tensor that was given other memory (``weight.data = value``).
-
-        Raises:
-            poptorch.Error: In that memory lies another tensor of a program.
-        """
+        """Follows a tensor that was given other memory (``weight.data = value``). Raises an Error
+        if another tensor of a program lies there."""
         old, new = record.entry, self._entry(tensor.untyped_storage())
         old_copies = old.ownership.copies
         holders = {program: part for program in sorted(old_copies, key=old_copies.get)

@@ -8,16 +8,11 @@ from poptorch._translate.replica_groups import WeightGroups
 
 
 def upload(executable, path: str, tensor: torch.Tensor, groups: WeightGroups | None) -> None:
-    """Gives a state of all replicas the present value of the host's tensor.
+    """Gives a state of all replicas the present value of the host's tensor, or those of their
+    groups.
 
     A large one that runs do not change has one copy in memory: the device reads the pages of the
     host's tensor, and a page that the host writes to is copied first (csrc/run/shared_pages.h).
-
-    Args:
-        executable: the compiled program.
-        path: of the state.
-        tensor: the parameter or buffer.
-        groups: of a weight with a value for each group of replicas; None: without groups.
     """
     host = host_tensor(tensor, path)
     if groups is not None or not _share(executable, path, tensor, host):
@@ -25,14 +20,8 @@ def upload(executable, path: str, tensor: torch.Tensor, groups: WeightGroups | N
 
 
 def write(executable, path: str, host: torch.Tensor, groups: WeightGroups | None) -> None:
-    """Gives a state of all replicas a value, or those of their groups.
-
-    Args:
-        executable: the compiled program.
-        path: of the state.
-        host: of the device's dtype, in memory without gaps.
-        groups: of a weight, or of the state of its optimizer; None: without groups.
-    """
+    """Gives a state of all replicas a value, or those of their groups. ``host`` is of the device's
+    dtype, in memory without gaps."""
     if groups is None:
         executable.write_state(path, host.data_ptr(), host.nbytes)
         return
@@ -51,13 +40,8 @@ def _share(executable, path: str, tensor: torch.Tensor, host: torch.Tensor) -> b
 
 
 def read(executable, state, groups: WeightGroups | None) -> torch.Tensor:
-    """The value of a state: that of replica 0, or those of its groups.
-
-    Args:
-        executable: the compiled program.
-        state: one of its ``states()``.
-        groups: as for :func:`write`.
-    """
+    """The value of a state, one of ``executable.states()``: that of replica 0, or those of its
+    groups."""
     sizes = state.sizes if groups is None else (groups.entries, *state.sizes)
     host = torch.empty(sizes, dtype=torch_dtype(state.dtype))
     for replica, value in _by_writer(host, groups):
@@ -72,11 +56,7 @@ def _by_writer(host: torch.Tensor, groups: WeightGroups | None) -> list[tuple[in
 
 
 def spread(program) -> None:
-    """Gives each weight of which the host gets the value of each replica an entry for each.
-
-    Args:
-        program: what translate made.
-    """
+    """Gives each weight of which the host gets the value of each replica an entry for each."""
     with plain_access():
         for path, groups in program.weight_groups.items():
             target = program.states.get(path)

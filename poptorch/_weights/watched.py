@@ -6,6 +6,7 @@ program held before the training call is as up to date as one read from the modu
 """
 
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -60,18 +61,19 @@ def unwatch(module: torch.nn.Module) -> None:
 def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters and buffers of a module, without that this counts as reading them; not those
     of another layout, as sparse ones: they have no storage, and no program takes them."""
-    parts, found = {id(module): module}, []
-    left = [module]
+    return [tensor for _, part in parts_of(module) for table in (part._parameters, part._buffers)
+            for tensor in table.values() if tensor is not None and tensor.layout is torch.strided]
+
+
+def parts_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """As ``named_modules``, with a dot after each name, without that this counts as reading."""
+    left, seen = [("", module)], set()
     while left:
-        part = left.pop()
-        found += [tensor for table in (part._parameters, part._buffers)
-                  for tensor in table.values()
-                  if tensor is not None and tensor.layout is torch.strided]
-        inner = [child for child in part._modules.values()
-                 if child is not None and id(child) not in parts]
-        parts.update((id(child), child) for child in inner)
-        left += inner
-    return found
+        path, part = left.pop()
+        if part is not None and id(part) not in seen:
+            seen.add(id(part))
+            yield path, part
+            left += [(f"{path}{name}.", child) for name, child in part._modules.items()]
 
 
 def _pull_to_host(values) -> None:

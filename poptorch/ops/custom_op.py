@@ -131,7 +131,7 @@ def _value(name: str, key: str, value):
 def _item(name: str, key: str, value):
     for kind in (int, float, str):  # bool is an int
         if isinstance(value, kind):
-            if kind is str and _has_surrogates(value):
+            if kind is str and any("\ud800" <= char <= "\udfff" for char in value):
                 raise Error(f"[custom_op] attribute {key!r} of {name} is {value!r}, which holds "
                             f"half a surrogate pair: UTF-8 has no form of it. Give other text.")
             if kind is int and not _fits(value):
@@ -140,7 +140,3 @@ def _item(name: str, key: str, value):
             return kind(value)
     raise Error(f"[custom_op] attribute {key!r} of {name} has {value!r}, of type "
                 f"{type(value).__name__}. Give floats, ints, strings, or a list of one of them.")
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= char <= "\udfff" for char in text)

@@ -3,10 +3,10 @@
 import torch
 
 from poptorch._base.capture_context import is_capturing
-from poptorch._capture.library import decoding  # noqa: F401  (declares the operation)
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares the operation)
+from poptorch._capture.library.evaluated import evaluated
 from poptorch._capture.library.layers import ops
 from poptorch.errors import Error
-from poptorch.ops.evaluated import evaluated
 
 _WHERE = "ctc_beam_search_decoder"
 

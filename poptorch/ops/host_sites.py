@@ -24,14 +24,8 @@ _sites: "weakref.WeakValueDictionary[int, Site | Gradient]" = weakref.WeakValueD
 
 @dataclass(frozen=True)
 class Result:
-    """What the function returns in one place.
-
-    Attributes:
-        shape, dtype: of the tensor.
-        stride: as a copy of it lies in memory.
-        has_gradient: whether a gradient flows to it.
-        arguments: numbers of the tensors among the arguments to which the gradient flows on.
-    """
+    """What the function returns in one place. ``stride`` is that of a copy; ``arguments`` are the
+    numbers of the tensors among the arguments to which its gradient flows on."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -52,20 +46,11 @@ class Result:
 
 
 class Site:
-    """One call in ``forward`` of a function of the host.
+    """One call in ``forward`` of a function of the host, which the program names by ``number``.
 
-    Args:
-        op: the ``poptorch.CPU`` that is called.
-        function: what runs.
-        arguments: structure of ``(args, kwargs)``.
-        tensors: the tensors among them, as they were captured.
-
-    Attributes:
-        number: by which the program names it.
-        name: that the user gave the op.
-        structure: of what the function returns; by :meth:`find_results`.
-        results: the tensors of which it is the structure.
-        divisor: of the gradients of what the function uses by itself; None: nobody knows it.
+    ``arguments`` is the structure of ``(args, kwargs)``, ``tensors`` are the captured ones in it.
+    ``structure`` and ``results`` say what the function returns. ``divisor`` is that of the
+    gradients of what the function uses by itself; None: nobody knows it.
     """
 
     def __init__(self, op, function, arguments: Structure, tensors: list[torch.Tensor]):
@@ -78,7 +63,7 @@ class Site:
         # take it.
         self._kept: dict[int, tuple[list, list, set[int]]] = {}
         self._tickets = itertools.count()
-        self._gradients: list[Gradient] = []
+        self.gradients: list[Gradient] = []
         self.structure: Structure | None = None
         self.results: list[Result] = []
         self._passes_user_code = False
@@ -93,20 +78,16 @@ class Site:
     # -- while it is captured ------------------------------------------------------------------
 
     def find_results(self, capture, tensors: list[torch.Tensor]) -> None:
-        """Calls the function once, without data if it can do without.
-
-        Raises:
-            poptorch.Error: It changes its arguments, returns something else than tensors, or uses
-                a parameter that the program trains.
-            Exception: What the function itself raises.
-        """
+        """Calls the function once, without data if it can do without."""
         error = capture.recorder.error
         used = _Used()
         outside, is_enabled = capture_context.current(), torch.is_grad_enabled()
+        # A checkpoint around is not to see what autograd saves.
+        saves = torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
         capture_context.set_current(None)
         try:
-            with private.without_dispatch_modes(), torch.set_grad_enabled(is_enabled), \
-                    _without_hooks(), capture.attributes_of_users():
+            with private.without_dispatch_modes(), torch.set_grad_enabled(is_enabled), saves, \
+                    capture.attributes_of_users():
                 leaves, changed, returned = self._tried(used, tensors)
         finally:
             capture_context.set_current(outside)
@@ -136,13 +117,13 @@ class Site:
     def _tried(self, used: "_Used", tensors: list[torch.Tensor]):
         """The arguments, numbers of those that the function changes, and what it returns."""
         mode = private.new_fake_mode()
-        leaves = [self._leaf(private.fake_like(mode, t), trained)
+        leaves = [private.fake_like(mode, t).requires_grad_(trained)
                   for t, (_, trained) in zip(tensors, self._inputs)]
         try:
             with mode, used:
                 return self._watched(used, leaves)
         except Exception:  # it reads values, as .numpy() and .item() do
-            leaves = [self._leaf(_zeros_like(t), trained)
+            leaves = [_zeros_like(t).requires_grad_(trained)
                       for t, (_, trained) in zip(tensors, self._inputs)]
             with used, torch.random.fork_rng():
                 leaves, changed, returned = self._watched(used, leaves)
@@ -167,7 +148,7 @@ class Site:
             return results
         *results, ticket = results
         for numbers in self._with_common_paths():
-            arguments = self._reached(numbers)
+            arguments = self.reached(numbers)
             made = _HostCall.apply(self, numbers, arguments, ticket, [results[i] for i in numbers],
                                   *(tensors[i] for i in arguments))
             for number, result in zip(numbers, made):
@@ -185,12 +166,9 @@ class Site:
                 groups.setdefault(result.arguments, []).append(number)
         return [sorted(sum(groups.values(), []))] if self._passes_user_code else [*groups.values()]
 
-    def _reached(self, numbers: list[int]) -> list[int]:
+    def reached(self, numbers: list[int]) -> list[int]:
         """Numbers of the arguments to which the gradients of some results flow."""
         return sorted(set().union(*(self.results[i].arguments for i in numbers)))
-
-    def _leaf(self, tensor: torch.Tensor, trained: bool) -> torch.Tensor:
-        return tensor.requires_grad_(trained)
 
     def _called(self, leaves: list[torch.Tensor]):
         args, kwargs = self._arguments.unflatten(leaves)
@@ -200,7 +178,7 @@ class Site:
 
     def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Calls the function: its results, and the number of what is kept for the gradient."""
-        leaves = [self._leaf(x.to(dtype), trained)
+        leaves = [x.to(dtype).requires_grad_(trained)
                   for x, (dtype, trained) in zip(inputs, self._inputs, strict=True)]
         before = [leaf.detach().clone() for leaf in leaves]  # NumPy's writes leave no trace
         with private.as_in_eager(self.keeps):
@@ -223,7 +201,7 @@ class Site:
                  for number, result in enumerate(results)]
         if self.keeps:
             ticket = next(self._tickets) % 2**31
-            self._kept[ticket] = leaves, results, {one.number for one in self._gradients}
+            self._kept[ticket] = leaves, results, {one.number for one in self.gradients}
             found.append(torch.tensor([ticket], dtype=torch.int32))
         return found
 
@@ -255,46 +233,27 @@ class Site:
             del self._kept[int(ticket)]
         return leaves, results
 
-    @property
-    def has_several(self) -> bool:
-        """Whether more than one gradient of a call is computed, as by torch.autograd.grad too."""
-        return len(self._gradients) > 1
-
-    def gradient(self, given: list[int], is_final: bool) -> "Gradient":
-        """The gradient, when the results of these numbers have one; that of the loss, or another
-        one."""
-        arguments = self._reached(given)
-        made = Gradient(self, given, arguments,
-                        [(self._shapes[i], self._inputs[i][0]) for i in arguments], is_final)
-        self._gradients.append(made)
-        return made
+    def kind(self, number: int) -> tuple[torch.Size, torch.dtype]:
+        """Shape and dtype of an argument."""
+        return self._shapes[number], self._inputs[number][0]
 
     def finish(self) -> None:
         """Ends a run: what no gradient has taken is let go."""
         self._kept.clear()
 
 
-def _without_hooks():
-    """A context in which a checkpoint around does not see what autograd saves."""
-    return torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
-
-
 class Gradient:
-    """The gradient of one call.
+    """The gradient of one call, when the results of the numbers ``given`` have one.
 
-    Args:
-        site: the call.
-        given: numbers of the results that have a gradient.
-        arguments: numbers of the arguments to which gradients flow from these.
-        kinds: shape and dtype of each of those.
-        is_final: whether it is that of the loss: others, as of torch.autograd.grad, change no
-            ``grad``.
+    It flows to ``arguments``, of which ``kinds`` are shape and dtype. Another one than that of the
+    loss (``is_final``), as of torch.autograd.grad, changes no ``grad``.
     """
 
-    def __init__(self, site: Site, given: list[int], arguments: list[int], kinds: list[tuple],
-                 is_final: bool):
+    def __init__(self, site: Site, given: list[int], is_final: bool):
         self.number, self._is_final = next(_numbers), is_final
-        self.site, self.given, self.arguments, self.kinds = site, given, arguments, kinds
+        self.site, self.given = site, given
+        self.arguments = site.reached(given)
+        self.kinds = [site.kind(number) for number in self.arguments]
         _sites[self.number] = self
 
     def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -313,7 +272,8 @@ class Gradient:
         return [torch.zeros_like(x) if x.grad is None else x.grad for x in wanted]
 
     def _differentiate(self, results: list, gradients: list, leaves: list) -> None:
-        keeps, divisor = self.site.has_several, self.site.divisor
+        # Another gradient of the call, as that of torch.autograd.grad, may come.
+        keeps, divisor = len(self.site.gradients) > 1, self.site.divisor
         own = [] if self._is_final and divisor == 1 else _own_variables(results, leaves)
         if not own:
             torch.autograd.backward(results, gradients, retain_graph=keeps)
@@ -431,7 +391,8 @@ class _HostCall(torch.autograd.Function):
         found: dict[int, torch.Tensor] = {}
         if given:
             recorder = capture_context.current().recorder
-            gradient = ctx.site.gradient(list(given), recorder.in_backward)
+            gradient = Gradient(ctx.site, list(given), recorder.in_backward)
+            ctx.site.gradients.append(gradient)
             made = ops.host_call_backward([*given.values(), ctx.ticket], gradient.number)
             found = dict(zip(gradient.arguments, made))
         return *(None,) * 5, *map(found.get, ctx.arguments)

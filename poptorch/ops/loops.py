@@ -1,6 +1,7 @@
 """Loops and branches that run on the device."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def for_loop(count: int, body: Callable[..., Any],
     _check_called(where, "body", body)
 
     def checked(*values: torch.Tensor) -> list[torch.Tensor]:
-        found = _as_list(where, "body", body(*values))
+        found = _listed(where, "body", body, *values)
         if _kinds(found) != _kinds(values):
             raise _error(where, f"body takes [{_words(values)}] and returns [{_words(found)}]. "
                                 f"Return a tensor of the same type and sizes for each input.")
@@ -114,7 +115,7 @@ def cond(condition: torch.Tensor, then_body: Callable[..., Any],
                                ("else_body", else_body, else_inputs)):
         _check_list(where, inputs)
         _check_called(where, name, body)
-        branches.append((_listed(where, name, body), list(inputs)))
+        branches.append((partial(_listed, where, name, body), list(inputs)))
     capture = capture_context.current()
     if capture is not None:
         from poptorch._capture.loops import kinds as loop_kinds  # heavy parts of torch
@@ -124,14 +125,9 @@ def cond(condition: torch.Tensor, then_body: Callable[..., Any],
     return _by_value(body(*_by_value(inputs)))
 
 
-def _listed(where: str, name: str, body: Callable) -> Callable:
-    def called(*values):
-        return _as_list(where, name, body(*values))
-
-    return called
-
-
-def _as_list(where: str, name: str, found) -> list[torch.Tensor]:
+def _listed(where: str, name: str, body: Callable, *values) -> list[torch.Tensor]:
+    """What a function returns, as a list."""
+    found = body(*values)
     found = [found] if isinstance(found, torch.Tensor) else found
     if not isinstance(found, (list, tuple)) or not all(
             isinstance(x, torch.Tensor) for x in found):
@@ -169,6 +165,4 @@ def _words(values: Sequence[torch.Tensor]) -> str:
 
 
 def _error(where: str, message: str) -> Error:
-    capture = capture_context.current()
-    text = f"[{where}] {message}"
-    return Error(text) if capture is None else capture.recorder.error(text)
+    return capture_context.error(f"[{where}] {message}")

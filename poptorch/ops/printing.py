@@ -1,46 +1,15 @@
 """Printing tensors in the order in which a program computes them."""
 
-from dataclasses import asdict, astuple, dataclass
-
 import torch
 
 from poptorch._base.capture_context import is_capturing
-from poptorch._capture.library import printing  # noqa: F401  (declares the operation)
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares the operation)
+from poptorch._capture.library.evaluated import evaluated
 from poptorch._capture.library.layers import ops
 from poptorch.errors import Error
-from poptorch.ops.evaluated import evaluated
 
 _FORMATS = ("auto", "fixed", "scientific")
 _MOST_DIGITS = 32
-
-
-@dataclass(frozen=True)
-class _Format:
-    summarise_threshold: int
-    edge_items: int
-    max_line_width: int
-    digits: int
-    float_format: str
-    separator: str
-    open_bracket: str
-    close_bracket: str
-
-    def check(self) -> None:
-        for name, low in (("summarise_threshold", 0), ("edge_items", 0), ("max_line_width", 1),
-                          ("digits", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise Error(f"[ipu_print_tensor] {name} is {value!r}. Use an int of at least "
-                            f"{low}.")
-        if self.digits > _MOST_DIGITS:
-            raise Error(f"[ipu_print_tensor] digits is {self.digits}. Use 1 to {_MOST_DIGITS}.")
-        if self.float_format not in _FORMATS:
-            raise Error(f"[ipu_print_tensor] float_format is {self.float_format!r}. Use one of "
-                        f"{', '.join(map(repr, _FORMATS))}.")
-        for name in ("separator", "open_bracket", "close_bracket"):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                raise Error(f"[ipu_print_tensor] {name} is {value!r}. Use a str.")
 
 
 def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool = True,
@@ -86,12 +55,29 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    format = _Format(summarise_threshold, edge_items, max_line_width, digits, float_format,
-                     separator, open_bracket, close_bracket)
-    format.check()
+    format = {"summarise_threshold": summarise_threshold, "edge_items": edge_items,
+              "max_line_width": max_line_width, "digits": digits, "float_format": float_format,
+              "separator": separator, "open_bracket": open_bracket, "close_bracket": close_bracket}
+    _check(format)
     title = str(title)
     after = f"{title}_gradient" if title else "gradient"
     return _Printed.apply(tensor, title, after if print_gradient else None, format)
+
+
+def _check(format: dict) -> None:
+    for name, low in (("summarise_threshold", 0), ("edge_items", 0), ("max_line_width", 1),
+                      ("digits", 1)):
+        value = format[name]
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise Error(f"[ipu_print_tensor] {name} is {value!r}. Use an int of at least {low}.")
+    if format["digits"] > _MOST_DIGITS:
+        raise Error(f"[ipu_print_tensor] digits is {format['digits']}. Use 1 to {_MOST_DIGITS}.")
+    if format["float_format"] not in _FORMATS:
+        raise Error(f"[ipu_print_tensor] float_format is {format['float_format']!r}. Use one of "
+                    f"{', '.join(map(repr, _FORMATS))}.")
+    for name in ("separator", "open_bracket", "close_bracket"):
+        if not isinstance(format[name], str):
+            raise Error(f"[ipu_print_tensor] {name} is {format[name]!r}. Use a str.")
 
 
 class _Printed(torch.autograd.Function):
@@ -108,8 +94,8 @@ class _Printed(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def _print(x: torch.Tensor, title: str, format: _Format) -> torch.Tensor:
+def _print(x: torch.Tensor, title: str, format: dict) -> torch.Tensor:
     if is_capturing():
-        return ops.print_tensor(x, title, *astuple(format))
-    evaluated("print_tensor", [x], {"title": title, **asdict(format)})
+        return ops.print_tensor(x, title, *format.values())
+    evaluated("print_tensor", [x], {"title": title, **format})
     return x.clone()

@@ -5,8 +5,8 @@ import torch
 from poptorch._annotations.annotations import entered
 from poptorch._base import capture_context
 from poptorch._base.checks import one_of
+from poptorch._capture.functions.mixed_precision import autocast
 from poptorch.enums import MatMulSerializationMode
-from poptorch.errors import Error, error_at
 
 _Mode = MatMulSerializationMode
 # What each mode cuts: its number (m, n, p of [m, n] @ [n, p]), and the dimension of which operand.
@@ -52,13 +52,13 @@ def serializedMatMul(lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializa
     number, operand, dim = _CUTS[mode]
     size = (lhs if operand == "lhs" else rhs).shape[dim]
     if factor < 0 or factor and size % factor:
-        raise _error(f"[serializedMatMul] factor is {factor}, and {mode} cuts dimension {dim} of "
-                     f"{operand}, of size {size}, into that many equal parts. Choose a factor of "
-                     f"{size}.")
+        raise capture_context.error(
+            f"[serializedMatMul] factor is {factor}, and {mode} cuts dimension {dim} of {operand}, "
+            f"of size {size}, into that many equal parts. Choose a factor of {size}.")
     has_parts = lhs.numel() > 0 and rhs.numel() > 0 and lhs.shape[-1] == rhs.shape[-2]
     if factor <= 1 or not has_parts or not capture_context.is_capturing():
         return torch.matmul(lhs, rhs)
-    return _in_parts(*_alike(lhs, rhs), number, factor, keep_precision)
+    return _in_parts(*autocast(lhs, rhs), number, factor, keep_precision)
 
 
 def _check_operands(lhs, rhs, factor) -> None:
@@ -67,24 +67,12 @@ def _check_operands(lhs, rhs, factor) -> None:
             raise TypeError(f"[serializedMatMul] {name} is expected to be a tensor, got "
                             f"{type(operand).__name__} {operand!r}.")
         if operand.dim() < 2:
-            raise _error(f"[serializedMatMul] {name} has the shape {list(operand.shape)}, but a "
-                         f"matrix has at least 2 dimensions. Call unsqueeze on it.")
+            raise capture_context.error(
+                f"[serializedMatMul] {name} has the shape {list(operand.shape)}, but a matrix has "
+                f"at least 2 dimensions. Call unsqueeze on it.")
     if isinstance(factor, bool) or not isinstance(factor, int):
         raise TypeError(f"[serializedMatMul] factor is expected to be an int, got "
                         f"{type(factor).__name__} {factor!r}.")
-
-
-def _error(message: str) -> Error:
-    capture = capture_context.current()
-    return error_at(message, None) if capture is None else capture.recorder.error(message)
-
-
-def _alike(lhs, rhs):
-    """Both in one dtype under autocast, as torch's own products are."""
-    if not torch.is_autocast_enabled("cpu") or torch.float64 in (lhs.dtype, rhs.dtype):
-        return lhs, rhs
-    dtype = torch.get_autocast_dtype("cpu")
-    return (x.to(dtype) if x.is_floating_point() else x for x in (lhs, rhs))
 
 
 def _in_parts(lhs, rhs, number: int, factor: int, keep_precision: bool):

@@ -1,12 +1,10 @@
 """What the device may compute while tensors go from and to the host."""
 
-import copy
 from typing import TypeVar
-
-import torch
 
 from poptorch._base import capture_context
 from poptorch._base.checks import one_of
+from poptorch._base.pytree.structure import Structure
 from poptorch.enums import OverlapMode
 
 # A tensor, or any nesting of tensors.
@@ -75,24 +73,13 @@ def set_overlap_for_output(output_tensors: _Tensors, mode: OverlapMode) -> _Tens
 def _overlapping(where: str, tensors, mode: OverlapMode, noted_by):
     """Tensors that are noted, where a program is captured, by what ``noted_by`` gives for that."""
     mode = one_of(OverlapMode, mode, where)
+    found, structure = Structure.of(tensors, where, "the argument")
+    for _, constant in structure.leaves():
+        if constant is not None:
+            raise TypeError(f"[{where}] expected a tensor, or a list, tuple or dict of tensors, "
+                            f"got {type(constant.value).__name__} {constant.value!r}.")
     capture = capture_context.current()
-    if capture is None:
-        return _mapped(where, tensors, lambda x: x)
-    note = noted_by(capture)
-    return _mapped(where, tensors, lambda x: note(x, mode))
-
-
-def _mapped(where: str, value, change):
-    """A structure with other tensors."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        made = copy.copy(value)
-        for key, item in value.items():
-            made[key] = _mapped(where, item, change)
-        return made
-    if isinstance(value, (list, tuple)):
-        items = [_mapped(where, item, change) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    raise TypeError(f"[{where}] expected a tensor, or a list, tuple or dict of tensors, got "
-                    f"{type(value).__name__} {value!r}.")
+    if capture is not None:
+        note = noted_by(capture)
+        found = [note(x, mode) for x in found]
+    return structure.unflatten(found)

@@ -1,13 +1,10 @@
 """RMSprop and LAMB, for the CPU, too."""
 
-from collections.abc import Callable
-
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import host_step as cpu
-from poptorch._optimizer.rows import spec_of
-from poptorch.optim._optimizer import Optimizer, torch_step
+from poptorch._optimizer import rows
+from poptorch.optim._optimizer import Optimizer
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -66,26 +63,13 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         """Whether the first parameter group is of the TensorFlow variant."""
         return bool(self.param_groups[0].get("use_tf_variant"))
 
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU.
-
-        Args:
-            closure: computes the loss and its gradients first; None: they are there.
-
-        Returns:
-            What the closure returned.
-        """
-        if any(group.get("use_tf_variant") for group in self.param_groups):
-            return cpu.host_step(self, spec_of(self), closure)
-        return torch_step(self, torch.optim.RMSprop, closure)
-
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         for group in self.param_groups:  # that of torch says nothing of the variant
             group.setdefault("use_tf_variant", self.defaults.get("use_tf_variant", False))
 
 
-class LAMB(Optimizer, cpu.LAMB):
+class LAMB(Optimizer, rows.LAMB):
     """LAMB (arXiv 1904.00962): Adam whose steps are scaled by the parameter's norm.
 
     The update ``r`` is Adam's, plus ``weight_decay`` times the parameter ``p``; the step is
@@ -128,4 +112,4 @@ class LAMB(Optimizer, cpu.LAMB):
                  accum_type: torch.dtype | None = None,
                  first_order_momentum_accum_type: torch.dtype | None = None,
                  second_order_momentum_accum_type: torch.dtype | None = None):
-        self._begin(cpu.LAMB, locals())
+        self._begin(rows.LAMB, locals())

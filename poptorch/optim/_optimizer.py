@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 
+from poptorch._optimizer.formulas import host_step
 from poptorch._optimizer.live_states import KEPT, live
 from poptorch._optimizer.rows import spec_of
-from poptorch._optimizer.settings import SETTINGS, DeviceSettings, groups_of
+from poptorch._optimizer.settings import SETTINGS, DeviceSettings, check, groups_of
 from poptorch._optimizer.spec import COUNT, GLOBAL
 from poptorch._optimizer.state_names import names_of, use_saved_form
+from poptorch.errors import Error
 from poptorch.optim._variable_attributes import VariableAttributes
 
 _STATE, _SETTINGS = "ipu_state", "ipu_param"
@@ -40,9 +42,46 @@ class Optimizer(DeviceSettings):
                     if name in SETTINGS and name not in names}
         given = {name: arguments[name] for name in names if arguments[name] is not None}
         base.__init__(self, arguments["params"], **given)
-        self._configure(**settings)
+        for name, value in settings.items():
+            setattr(self, name, SETTINGS[name] if value is None else value)
+        check(self)
         own = {name for name, value in settings.items() if value is not None}
         self.variable_attrs = VariableAttributes({"lr", *given, *own}, [*names, *settings])
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Updates the parameters on the CPU.
+
+        Args:
+            closure: computes the loss and its gradients first; None: they are there.
+
+        Returns:
+            What the closure returned.
+
+        Raises:
+            poptorch.Error: ``ipu_state`` was loaded from a state without names of parameters, and
+                no compiled model named them yet.
+        """
+        store = live(self)
+        store.refresh()
+        if store.names.waiting:
+            raise Error(f"[step] {next(iter(store.names.waiting))} was loaded from a state without "
+                        f"the names of the parameters, and no compiled model named them yet. "
+                        f"Compile the model that trains them before a step on the CPU.")
+        spec = spec_of(self)
+        if spec.formula is not None and self._needs_formula(spec):
+            return host_step(self, spec, closure)
+        step = spec.cls.step  # without its hooks: they are around this one
+        return (step.__wrapped__ if hasattr(step, "hooked") else step)(self, closure)
+
+    def _needs_formula(self, spec) -> bool:
+        """Whether PyTorch's ``step`` does not have the settings, or does not take the states: those
+        of a device may be of another type than the parameter."""
+        if any(group.get("use_tf_variant") or not group["bias_correction"]
+               for group in groups_of(self)):
+            return True
+        keys = {state.key for state in spec.states if not state.has_no_dims}
+        return any(value.dtype is not parameter.dtype for parameter, state in self.state.items()
+                   for key, value in state.items() if key in keys)
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, that of the device included.
@@ -182,8 +221,6 @@ class Optimizer(DeviceSettings):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         use_saved_form(self)  # copies have no hooks
-        if "waiting" in vars(self).get(KEPT, {}):  # notes the states that values wait beside
-            live(self)
 
     def _shallow_state(self) -> dict:
         own = {name: vars(self)[name] for name in (*SETTINGS, "variable_attrs")
@@ -194,12 +231,6 @@ class Optimizer(DeviceSettings):
         copied = type(self).__new__(type(self))
         copied.__setstate__(self._shallow_state())  # which shares the state, as torch's do
         return copied
-
-
-def torch_step(optimizer: torch.optim.Optimizer, base: type, closure: Callable | None):
-    """``step()`` of PyTorch's class, without hooks: they are around the caller's ``step()``."""
-    step = base.step
-    return (step.__wrapped__ if hasattr(step, "hooked") else step)(optimizer, closure)
 
 
 def _other_kind(spec, why: str) -> ValueError:

@@ -1,16 +1,10 @@
 """SGD, Adam and AdamW. Each is torch's class of that name (so it also works on the CPU and with
 learning-rate schedulers), marked as one of ours."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import torch
 from torch.optim.optimizer import ParamsT
 
-from poptorch._optimizer import formulas
-from poptorch._optimizer.host_step import host_step
-from poptorch._optimizer.rows import spec_of
-from poptorch.optim._optimizer import Optimizer, torch_step
+from poptorch.optim._optimizer import Optimizer
 
 
 class SGD(Optimizer, torch.optim.SGD):
@@ -25,9 +19,7 @@ class SGD(Optimizer, torch.optim.SGD):
         nesterov: Nesterov momentum, default False.
         maximize: ascend instead of descend, default False.
         foreach, differentiable: how torch runs it on the CPU.
-        loss_scaling: by which the device multiplies the loss before the backward pass, so that
-            small gradients of 16 bits do not become zero; the update divides by it in float32.
-            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        loss_scaling: by which the device multiplies the loss, see :class:`Adam`.
         velocity_scaling: by which the momentum buffer is multiplied on the device, with
             ``use_combined_accum`` only. Default 1. ``state`` has it without the factor,
             ``ipu_state`` with it, and ``ipu_param`` has the factor, as
@@ -65,18 +57,6 @@ class SGD(Optimizer, torch.optim.SGD):
                  velocity_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
         self._begin(torch.optim.SGD, locals())
-
-
-def _adam_step(optimizer: Optimizer, base: type, closure: Callable | None):
-    """``step()`` of Adam and AdamW on the CPU. PyTorch's takes no moments of another type than the
-    parameter's, which come from a device, and always corrects their bias."""
-    has_other_types = any(state[key].dtype is not parameter.dtype
-                          for parameter, state in optimizer.state.items()
-                          for key in ("exp_avg", "exp_avg_sq") if key in state)
-    if has_other_types or not getattr(optimizer, "bias_correction", True):
-        formula = replace(spec_of(optimizer), op=None, formula=formulas.adam)
-        return host_step(optimizer, formula, closure)
-    return torch_step(optimizer, base, closure)
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -125,17 +105,6 @@ class Adam(Optimizer, torch.optim.Adam):
                  max_grad_norm: float | None = None):
         self._begin(torch.optim.Adam, locals())
 
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU.
-
-        Args:
-            closure: computes the loss and its gradients first; None: they are there.
-
-        Returns:
-            What the closure returned.
-        """
-        return _adam_step(self, torch.optim.Adam, closure)
-
 
 class AdamW(Optimizer, torch.optim.AdamW):
     """Adam with decoupled weight decay, as ``torch.optim.AdamW``.
@@ -149,9 +118,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         amsgrad: keep the largest second moment, default False.
         maximize: ascend instead of descend, default False.
         foreach, capturable: how torch runs it on the CPU.
-        loss_scaling: by which the device multiplies the loss before the backward pass, so that
-            small gradients of 16 bits do not become zero; the update divides by it in float32.
-            Default 1. Assign ``optimizer.loss_scaling`` and call ``setOptimizer`` to change it.
+        loss_scaling: by which the device multiplies the loss, see :class:`Adam`.
         bias_correction: divide the moments by what they lack in the beginning, default True.
         accum_type: type in which gradients of micro-batches and replicas are added up:
             torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
@@ -182,14 +149,3 @@ class AdamW(Optimizer, torch.optim.AdamW):
                  second_order_momentum_accum_type: torch.dtype | None = None,
                  max_grad_norm: float | None = None):
         self._begin(torch.optim.AdamW, locals())
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates the parameters on the CPU.
-
-        Args:
-            closure: computes the loss and its gradients first; None: they are there.
-
-        Returns:
-            What the closure returned.
-        """
-        return _adam_step(self, torch.optim.AdamW, closure)

@@ -98,7 +98,7 @@ class _Location(Check):
     kinds = (TensorLocationSettings, dict)
 
     def allows(self, value) -> bool:
-        return not isinstance(value, dict) or all(isinstance(name, str) for name in value)
+        return not isinstance(value, dict) or all(isinstance(key, str) for key in value)
 
     def kept(self, value) -> dict:
         # A dict is such as toDict gives it.

@@ -10,7 +10,6 @@ from poptorch._base.checks import at_least
 from poptorch._base.torch_private.basic import pytree
 from poptorch._base.types import narrowed
 from poptorch._capture import capture
-from poptorch._capture.graph.inlining import inlined
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.tensor_names import TensorNames
 from poptorch.enums import OutputMode
@@ -168,7 +167,7 @@ class _Run:
         self._plain = self._executor(model, optimizer, options.clone())
         captured = capture(copy.deepcopy(model), _copies(inputs), {}, training=training,
                            location_excludes=options.source_location_excludes)
-        captured = recomputed(inlined(captured))
+        captured = recomputed(captured)
         self._operations = Operations(captured, TensorNames(captured).nodes, options)
         anchored = options.clone()
         for number, name in enumerate(self._operations.names):

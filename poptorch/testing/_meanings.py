@@ -4,11 +4,10 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._capture.library import (  # noqa: F401  (they declare operations)
-    counts,
     dynamic,
     embedding,
-    memory,
     products,
+    without_gradient,
 )
 from poptorch._capture.library.layers import ops
 

@@ -6,7 +6,6 @@ import torch
 from torch import fx
 
 from poptorch._capture import capture
-from poptorch._capture.graph.inlining import inlined
 from poptorch.testing._meanings import IMPLEMENTATIONS
 from tests.capture.meanings import MEANINGS
 
@@ -44,7 +43,7 @@ def evaluate(captured, tensors, state=None):
         # As on the device, where all that is known of a tensor is its elements.
         values.append(value.detach().clone(memory_format=torch.contiguous_format))
     with torch.no_grad():
-        results = Interpreter(torch.nn.Module(), graph=inlined(captured).graph).run(*values)
+        results = Interpreter(torch.nn.Module(), graph=captured.graph).run(*values)
     leaves, others = [], {}
     for spec, result in zip(captured.outputs, results):
         if spec.kind == "output":
@@ -52,12 +51,12 @@ def evaluate(captured, tensors, state=None):
         else:
             others.setdefault(spec.kind, {})[spec.name] = result
     check_types(captured)
-    return captured.rebuild_output(leaves), others
+    return captured.out_spec.unflatten(leaves), others
 
 
 def check_types(captured):
     """Every node says what it is and where it comes from, and changes nothing."""
-    for node in inlined(captured).graph.nodes:
+    for node in captured.graph.nodes:
         if node.op == "output":
             continue
         known = {"val", "place", "module", "annotations", "backward", "recompute"}

@@ -158,7 +158,7 @@ def test_a_tensor_that_forward_keeps(hold, capsys):
     del held.last, held.count
     assert torch.equal(poptorch.inferenceModel(module, quiet_options())(X), expected)
     assert held.best is None and not hasattr(held, "last")
-    assert "forward keeps a tensor in the attribute best" in capsys.readouterr().err
+    assert "forward keeps a tensor in Held.best" in capsys.readouterr().err
 
 
 class Late(nn.Module):

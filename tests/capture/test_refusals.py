@@ -88,6 +88,12 @@ OWN = {
     "unpacking": (lambda m, x: helper(*[1, 2, 3]), TypeError),
     "poptorch.Error": (lambda m, x: (_ for _ in ()).throw(poptorch.Error("mine")), poptorch.Error),
     "stop": (lambda m, x: next(iter(())), StopIteration),
+    # Calls of torch that Python refuses, or C++ that takes no tensor.
+    "keyword": (lambda m, x: torch.relu(x, foo=1), TypeError),
+    "keyword of a method": (lambda m, x: x.cumsum(1, foo=2), TypeError),
+    "keyword of Python": (lambda m, x: F.relu(x, foo=1), TypeError),
+    "constructor": (lambda m, x: nn.Linear(3), TypeError),
+    "no tensor": (lambda m, x: torch.finfo(torch.int64), TypeError),
 }
 
 
@@ -142,16 +148,11 @@ TORCHS = {
     "length": (lambda m, x: len(x.sum()), "[Tensor.__len__]", "float32[]"),
     "float index": (lambda m, x: x[1.5], "[Tensor.__getitem__]", "1.5"),
     "parser": (lambda m, x: torch.sum(x, foo=3), "[capture]", "invalid combination"),
-    "parser of a method": (lambda m, x: x.cumsum(1, foo=2), "[capture]", "cumsum()"),
     "parser after a call": (lambda m, x: x.abs().cumsum(foo=2), "[capture]", "cumsum()"),
-    "keyword": (lambda m, x: torch.relu(x, foo=1), "[capture]", "relu()"),
-    "keyword of Python": (lambda m, x: F.relu(x, foo=1), "[capture]", "relu()"),
     "class of a string": (lambda m, x: torch.add(x, "a"), "[capture]", "not str"),
     "operator": (lambda m, x: x + "a", "[capture]", "'Tensor' and 'str'"),
-    "no tensor": (lambda m, x: torch.finfo(torch.int64), "[capture]", "finfo"),
     "attribute": (lambda m, x: x.foo, "[capture]", "'Tensor' object has no attribute 'foo'"),
     "module attribute": (lambda m, x: m.foo, "[capture]", "object has no attribute 'foo'"),
-    "constructor": (lambda m, x: nn.Linear(3), "[capture]", "__init__()"),
     "iteration": (lambda m, x: list(x.sum()), "[capture]", "iteration over a 0-d tensor"),
     "in a helper": (lambda m, x: sorted([x], key=lambda t: t.view(5)), "[view]", "view"),
 }

@@ -14,6 +14,7 @@ import poptorch
 from poptorch._annotations import annotations
 from poptorch._capture import capture, is_capturing
 from tests.capture.common import Function, check_inference, check_training
+from tests.capture.graph_text import text
 from tests.helpers import check_equal_bits, quiet_options
 
 
@@ -126,11 +127,11 @@ def test_tensors_that_forward_keeps_are_put_back_with_a_warning(capsys):
     assert len(module[0].seen) == 2 and all(a is b for a, b in zip(module[0].seen, seen))
     told = " ".join(capsys.readouterr().err.split())
     line = Keeps.forward.__code__.co_firstlineno + 1
-    assert ("forward keeps a tensor in the attribute last, but its values are on the device: "
-            "afterwards the attribute is as it was before. Return the tensor; for a state that "
-            "lasts, use register_buffer and `self.last.copy_(value)`. "
+    assert ("forward keeps a tensor in 0.last, but its values are on the device: "
+            "afterwards it is as it was before. Return the tensor; for a state that "
+            "lasts, use register_buffer and copy_(). "
             f'at {__file__}:{line}, module "0"') in told
-    assert "in the attribute seen" in told
+    assert "in 0.seen" in told
     assert nn.Module.__setattr__.__qualname__ == "Module.__setattr__"
     assert nn.Module.__delattr__.__qualname__ == "Module.__delattr__"
 
@@ -156,12 +157,12 @@ def test_containers_in_containers_are_put_back(capsys):
         assert layer.tree["inner"] == [[1]] and list(layer.tree["few"]) == [2]
         assert layer.tree["self"] is layer.tree and len(layer.tree) == 3
     told = " ".join(capsys.readouterr().err.split())
-    assert told.count("forward keeps a tensor in the attribute tree") == 1
+    assert told.count("forward keeps a tensor in 0.tree, but") == 1
 
 
 def test_a_line_of_several_layers_is_told_of_once(capsys):
     capture(nn.Sequential(Keeps(), Keeps()), (torch.ones(2),), training=False)
-    assert capsys.readouterr().err.count("in the attribute last") == 1
+    assert capsys.readouterr().err.count(".last, but") == 1
 
 
 @pytest.mark.parametrize("context", [
@@ -205,7 +206,7 @@ def test_captures_in_threads_do_not_disturb_each_other():
             barrier.wait()
             for _ in range(5):
                 captured = capture(module, (torch.randn(2, 3),), training=False)
-                texts.setdefault(index, set()).add(captured.text())
+                texts.setdefault(index, set()).add(text(captured))
                 assert {n.meta["module"] for n in captured.graph.nodes
                         if n.op == "call_function"} == {str(i) for i in range(5 + index)}
         except BaseException as error:
@@ -223,9 +224,9 @@ def test_captures_in_threads_do_not_disturb_each_other():
 def test_the_same_capture_twice_gives_the_same_graph_and_salts():
     module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     torch.manual_seed(1)
-    first = capture(module, (torch.randn(2, 3),), training=False).text()
+    first = text(capture(module, (torch.randn(2, 3),), training=False))
     torch.manual_seed(2)
-    assert capture(module, (torch.randn(2, 3),), training=False).text() == first
+    assert text(capture(module, (torch.randn(2, 3),), training=False)) == first
 
 
 def test_autocast_inside_forward(seed):
@@ -289,7 +290,7 @@ def test_hooks_on_parameters_change_their_gradients():
     module.w.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
     module.forward = lambda x: (x, poptorch.identity_loss((x * module.w).square(), "sum"))
     captured = capture(module, (torch.ones(3).double(),), training=True)
-    assert "clamp" in captured.text()
+    assert "clamp" in text(captured)
 
 
 def test_hooks_after_accumulation_are_not_ignored_without_a_word(capsys):
@@ -364,13 +365,13 @@ def test_outputs_keep_their_classes():
         return Result(a=x, b=[pair(x + 1, None), (x, "text")], c=torch.max(x, 0), d={})
 
     captured = capture(Function(forward), (torch.ones(2, 2),), training=False)
-    rebuilt = captured.rebuild_output(list("12345"))
+    rebuilt = captured.out_spec.unflatten(list("12345"))
     assert type(rebuilt) is Result and list(rebuilt) == ["a", "b", "c", "d"]
     assert rebuilt["b"] == [pair("2", None), ("3", "text")] and type(rebuilt["b"][0]) is pair
     assert isinstance(rebuilt["c"], tuple) and rebuilt["c"][1] == "5" and rebuilt["d"] == {}
     assert [s.name for s in captured.outputs] == ["a", "b.0.0", "b.1.0", "c.0", "c.1"]
     assert capture(Function(lambda m, x: None), (torch.ones(1),),
-                   training=False).rebuild_output([]) is None
+                   training=False).out_spec.unflatten([]) is None
 
 
 @dataclass(frozen=True)
@@ -382,7 +383,7 @@ class Answer:
 def test_dataclasses_are_rebuilt_and_other_classes_refused():
     captured = capture(Function(lambda m, x: [Answer(x + 1, "yes")]), (torch.ones(1),),
                        training=False)
-    assert captured.rebuild_output(["new"]) == [Answer("new", "yes")]
+    assert captured.out_spec.unflatten(["new"]) == [Answer("new", "yes")]
     assert captured.outputs[0].name == "0.value"
 
     class Opaque:

@@ -314,7 +314,8 @@ def custom_ops() -> str:
     lines = ["## Operations without a library\n",
              "| domain | name | inputs | versions | attributes and defaults |",
              "|---|---|---|---|---|"]
-    for row in sorted(named.all_rows(), key=lambda row: (row.domain, row.name, row.first)):
+    rows = [row for rows in named.ROWS.values() for row in rows]
+    for row in sorted(rows, key=lambda row: (row.domain, row.name, row.first)):
         lines.append(f"| `{row.domain}` | `{row.name}` | {row.input_words()} | "
                      f"{row.first} to {row.last} | {row.attribute_words()} |")
     return _functions("Custom ops", "custom_op include_path") + "\n" + "\n".join(lines) + "\n"

@@ -131,7 +131,7 @@ def test_managers_around_every_capture():
         with pytest.raises(TypeError, match="expected a class of context managers, got 5"):
             register(5)
     finally:
-        context_managers.unregister(Manager)
+        context_managers._registered.remove(Manager)
 
 
 def test_options_and_enumerations_by_private_path():

@@ -1,7 +1,7 @@
 """Files: names, layouts and attributes of a module come back, and a changed module is noticed."""
 
-import re
 import enum
+import re
 
 import numpy as np
 import pytest

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import poptorch
-from poptorch._optimizer.host_step import LAMB, host_step
-from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.formulas import host_step
+from poptorch._optimizer.rows import LAMB, spec_of
 from tests.fuzz.judge import attempt, budget
 from tests.helpers import quiet_options, relative_error
 

@@ -138,7 +138,7 @@ def test_objects_with_tensors_that_forward_makes(make, capsys):
     module = Function(forward)
     capture(module, (torch.ones(2),), training=False)
     assert not hasattr(module, "made")
-    assert "forward keeps a tensor in the attribute made, but" in capsys.readouterr().err
+    assert "forward keeps a tensor in made, but" in capsys.readouterr().err
 
 
 def test_layers_without_state_may_be_made(capsys):

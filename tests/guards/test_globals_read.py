@@ -3,13 +3,17 @@
 import argparse
 import functools
 import math
+import sys
 import types
 
 import torch
 from torch import nn
 
+import poptorch
 from poptorch._guards import globals_read
+from poptorch._guards.host_randomness import Draws
 from tests.capture.common import Function
+from tests.helpers import quiet_options
 
 SCALE, SIZES, UNREAD, COUNT = 2.0, [1, 2], 3.0, 0
 WEIGHT, SEEN = torch.ones(2), []
@@ -22,20 +26,25 @@ class Config:
     def __init__(self):
         self.factor, self.deep = 2.0, SPACE
 
-    def times(self, x):
-        return x * self.factor
-
-    def __call__(self, x):
-        return self.times(x)
-
 
 CONFIG = Config()
 
 
 def names(function, *arguments, module=None):
     module = Function(function) if module is None else module
-    found = globals_read.read_and_set(module, arguments).read
-    return {name.text for name, snapshot in found if not callable(snapshot.value)}
+    return {name.text for name in found(module, arguments) if not callable(name.before.value)}
+
+
+def objects(function, module=None):
+    """What names lead to, of which the attributes are noted as forward reads them."""
+    module = Function(function) if module is None else module
+    return {path for _, path in globals_read.names_outside(module, (), Draws())[1]}
+
+
+def found(module, arguments=()):
+    """The names that may be read."""
+    names, _ = globals_read.names_outside(module, arguments, Draws())
+    return [name for name in names if name.before is not None]
 
 
 def helper(x):
@@ -52,17 +61,15 @@ def test_globals():
 
 
 def test_attributes_of_what_is_global():
-    assert names(lambda m, x: x * ARGS.scale + SPACE.scale * Config.scale) == {
-        "ARGS.scale", "SPACE.scale", "Config.scale"}
-    assert names(lambda m, x: x * CONFIG.deep.scale * CONFIG.scale) == {
-        "CONFIG.deep.scale", "CONFIG.scale"}
+    assert names(lambda m, x: x * SPACE.scale * Config.scale) == {
+        "SPACE.scale", "Config.scale"}
+    assert objects(lambda m, x: x * CONFIG.deep.scale * ARGS.scale) == {"CONFIG", "ARGS"}
 
 
 def test_functions_that_are_named():
     assert names(lambda m, x: helper(x) + recursive(x, 2)) == {"SCALE", "SIZES"}
     assert names(lambda m, x: [helper(y) for y in x]) == {"SCALE"}
-    assert names(lambda m, x: CONFIG.times(x)) == {"CONFIG.factor"}
-    assert names(lambda m, x: CONFIG(x)) == {"CONFIG.factor"}
+    assert names(lambda m, x: READER.read(x)) == {"SCALE", "SIZES"}
     assert names(functools.partial(lambda m, x: x * SCALE)) == {"SCALE"}
 
 
@@ -88,7 +95,7 @@ def test_methods_and_properties():
         def late(self, x):
             return x + ARGS.more
 
-    assert names(None, module=nn.Sequential(Net())) == {"SCALE", "SIZES", "ARGS.more"}
+    assert names(None, module=nn.Sequential(Net())) == {"SCALE", "SIZES", "ARGS"}
 
 
 def test_variables_of_functions_around():
@@ -111,14 +118,14 @@ def sets(m, x):
 
 
 def test_what_the_code_itself_changes():
-    found, _, statements, _ = globals_read.read_and_set(Function(sets), ())
-    assert {name.text for name, _ in found} == {"SEEN", "SCALE"}
+    names, _ = globals_read.names_outside(Function(sets), (), Draws())
+    assert {name.text for name in names if name.before is not None} == {"SEEN", "SCALE"}
     sets(None, torch.ones(1))
-    assert [name.text for name in globals_read.unchanged(found)] == ["SCALE"]
+    assert [name.text for name in names if name.is_unchanged()] == ["SCALE"]
+    (count,) = [name for name in names if name.own is not None]
     first = sets.__code__.co_firstlineno
-    lines = [([line - first for _, line, _ in sorted(read)],
-              [line - first for _, line, _ in sorted(put)]) for read, put in statements.values()]
-    assert sorted(lines) == [([2, 3, 4], [2]), ([3], []), ([4], [])]
+    assert sorted(line - first for _, line, _ in count.readers()) == [2, 3, 4]
+    assert count.counting()[1] == first + 2
     SEEN.clear()
 
 
@@ -134,10 +141,41 @@ def test_variables_without_a_value():
 def test_values_that_are_gone():
     space = types.SimpleNamespace(a=types.SimpleNamespace(b=1.0))
     module = Function(lambda m, x: x * space.a.b)
-    ((name, snapshot),) = globals_read.read_and_set(module, ()).read
+    (name,) = found(module)
     assert name.text == "space.a.b" and name.value() == 1.0 and name.places() is None
     del space.a
-    assert snapshot.difference(name.value(), name.text) is not None
+    assert name.before.difference(name.value(), name.text) is not None
+
+
+def several(m, x):
+    from a_package import scale, shift  # what is tested
+    from a_package.inner import scale as other  # what is tested
+    scaled = x * scale + shift
+    return scaled * other
+
+
+def by_name(m, x):
+    import a_package  # what is tested
+    import a_package.inner as inner  # what is tested
+    return x * inner.scale + a_package.shift
+
+
+def relative(m, x):
+    from . import shift  # what is tested
+    from .inner import scale  # what is tested
+    return x * scale + shift
+
+
+def test_imports_inside(monkeypatch):
+    package, inner = types.ModuleType("a_package"), types.ModuleType("a_package.inner")
+    package.inner, package.__file__, inner.__file__ = inner, __file__, __file__
+    package.scale, package.shift, inner.scale = 2.0, 1.0, 3.0
+    for module in (package, inner):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert names(several) == {"a_package.scale", "a_package.shift", "a_package.inner.scale"}
+    assert names(by_name) == {"a_package.inner.scale", "a_package.shift"}
+    monkeypatch.setitem(globals(), "__package__", "a_package")
+    assert names(relative) == {"a_package.shift", "a_package.inner.scale"}
 
 
 class Doubled(torch.autograd.Function):
@@ -191,7 +229,7 @@ class Table:
         return cls.scaled(x) * SIZES[0]
 
 
-FUNCTIONS = {"helper": helper, "reader": Reader()}
+FUNCTIONS, READER = {"helper": helper, "reader": Reader()}, Reader()
 
 
 def test_functions_with_a_gradient_of_their_own():
@@ -241,8 +279,38 @@ def test_hooks_of_parameters_and_modules():
     net[0].weight.register_hook(lambda gradient: gradient * SCALE)
     net[0].bias.register_hook(reader)
     net[0].register_forward_hook(lambda module, inputs, output: output * ARGS.scale)
-    assert names(None, module=net) == {"SCALE", "the hook of 0.bias.factor", "SIZES", "ARGS.scale"}
+    assert names(None, module=net) == {"SCALE", "SIZES", "ARGS"}
+    assert objects(None, net) == {"the hook of 0.bias", "ARGS"}
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     net[0].weight.register_hook(reader)
     net[1].weight.register_hook(other.read)
-    assert names(None, module=net) == {"the hook of 0.weight.factor", "SIZES", "SCALE"}
+    assert names(None, module=net) == {"SIZES", "SCALE"}
+    assert objects(None, net) == {"the hook of 0.weight", "the hook of 1.weight.__self__"}
+
+
+class Outside:
+    def __init__(self):
+        self.shift, self.unused = 1.0, 0
+
+
+OUTSIDE, SCALES = Outside(), {"scale": 2.0}
+
+
+class Outward(torch.nn.Module):
+    def forward(self, x):
+        return x * SCALES["scale"] + OUTSIDE.shift
+
+
+def test_a_program_from_a_file_follows_what_it_reads_outside(tmp_path, monkeypatch):
+    x = torch.ones(2)
+    model = poptorch.inferenceModel(Outward(), quiet_options())
+    model(x)
+    loaded = poptorch.load(model.save(tmp_path / "outward.poptorch"))
+    monkeypatch.setitem(SCALES, "scale", 5.0)
+    assert torch.equal(loaded(x), Outward()(x))
+    monkeypatch.setattr(OUTSIDE, "shift", -1.0)
+    assert torch.equal(loaded(x), Outward()(x))
+    monkeypatch.setattr(OUTSIDE, "unused", 3)
+    loaded(x)
+    assert [info.reason.split(" ")[0] for info in loaded.programs()] == [
+        "loaded", "SCALES['scale']", "OUTSIDE.shift"]

@@ -147,7 +147,7 @@ def test_what_differs_from_call_to_call_is_put_back(forward, capsys):
     module = Function(forward, buffers={"b": torch.ones(2)})
     capture(module, (torch.ones(2),), training=False)
     assert not hasattr(module, "kept")
-    assert "forward keeps a tensor in the attribute kept, but" in capsys.readouterr().err
+    assert "forward keeps a tensor in kept, but" in capsys.readouterr().err
 
 
 def of_a_parameter(m, x):

@@ -45,16 +45,25 @@ def test_accuracy(size, turned):
     assert_as_good_as_eager(product(a, b), eager(a, b), exact)
 
 
+@pytest.fixture(params=_C.machine_isas())
+def isa(request):
+    before = _C.isa()
+    _C.set_isa(request.param)
+    yield request.param
+    _C.set_isa(before)
+
+
 @in_all_layouts
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "i8"])
-def test_integers_wrap(dtype, turned):
+def test_integers_wrap(dtype, turned, isa):
     info = np.iinfo(dtype)
     random = np.random.default_rng(0)
-    a, b = (random.integers(info.min, info.max, size[::-1] if by_columns else size, dtype)
-            for size, by_columns in zip([(37, 130), (130, 70)], turned, strict=True))
-    a, b = (x.T if by_columns else x for x, by_columns in zip((a, b), turned, strict=True))
-    with np.errstate(over="ignore"):
-        assert np.array_equal(product(a, b), a @ b)
+    for m, k, n in (37, 130, 70), (3, 40, 64), (5, 2500, 66):  # few rows and long sums, too
+        a, b = (random.integers(info.min, info.max, size[::-1] if by_columns else size, dtype)
+                for size, by_columns in zip([(m, k), (k, n)], turned, strict=True))
+        a, b = (x.T if by_columns else x for x, by_columns in zip((a, b), turned, strict=True))
+        with np.errstate(over="ignore"):
+            assert np.array_equal(product(a, b), a @ b)
 
 
 @pytest.mark.parametrize("scale", [1e-18, 1e18])

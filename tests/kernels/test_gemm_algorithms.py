@@ -144,18 +144,26 @@ def test_bits_do_not_depend_on_threads(force, name, dtype, seed):
         assert all(torch.equal(other, one) for other in others)
 
 
-def chosen(dtype, m, k, n):
-    """The attribute of a compiled product, whose result is compared, too."""
+def chosen(dtype, m, k, n, turned=False):
+    """The attribute of a compiled product, whose result is compared, too.
+
+    ``turned``: b lies in memory by columns.
+    """
+    b_type = f"{dtype}[{k},{n}]"
+    of_b = f'stream_in {{stream="b"}} : {b_type}'
+    if turned:
+        of_b = f'stream_in {{stream="b"}} : {dtype}[{n},{k}]\n  %b = view %lying : {b_type}(1,{k})'
     driver = Driver(f"""
 graph main {{
   %a = stream_in {{stream="a"}} : {dtype}[{m},{k}]
-  %b = stream_in {{stream="b"}} : {dtype}[{k},{n}]
+  {"%lying" if turned else "%b"} = {of_b}
   %c = matmul %a, %b : {dtype}[{m},{n}]
   stream_out %c {{stream="c"}}
   output
 }}
 """)
-    a, b = (torch.ones(sizes, dtype=TORCH[dtype]) for sizes in ((m, k), (k, n)))
+    a = torch.ones((m, k), dtype=TORCH[dtype])
+    b = torch.ones((n, k) if turned else (k, n), dtype=TORCH[dtype])
     assert (driver(a=a, b=b)["c"] == k).all()
     (line,) = (line for line in driver.executable.ir("plan").splitlines() if " matmul " in line)
     names = {name for name in ALGORITHMS if f'algorithm="{name}"' in line}
@@ -195,6 +203,18 @@ def test_nothing_is_packed_for_few_rows_or_columns(monkeypatch):
     for by, is_small in (("loops", True), ("library", False)):
         monkeypatch.setenv("POPTORCH_GEMM", by)
         assert {chosen("f32", *each) == "small" for each in sizes} == {is_small}
+
+
+def test_sums_of_few_terms_are_left_to_the_blas(monkeypatch):
+    """What would be packed or turned is hardly read again."""
+    if _C.isa() == "base":
+        pytest.skip("no loops for this instruction set")
+    monkeypatch.delenv("POPTORCH_ALGORITHM", raising=False)
+    monkeypatch.setenv("POPTORCH_GEMM", "loops")
+    few = (1024, 1, 1024, False), (4096, 3, 64, True), (4096, 8, 16, True)
+    assert {chosen("f32", *each) for each in few} == {"blas"}
+    others = (1024, 8, 1024, False), (4096, 32, 64, True), (300, 3, 300, True)
+    assert "blas" not in {chosen("f32", *each) for each in others}
 
 
 @pytest.mark.parametrize("by", ["loops", "library"])

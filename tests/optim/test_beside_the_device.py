@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import poptorch
-from poptorch._optimizer.host_step import LAMB
+from poptorch._optimizer.rows import LAMB
 from tests.optim.common import written
 from tests.optim.loops import Net, options
 

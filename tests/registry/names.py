@@ -190,11 +190,12 @@ TRAINING = {
     **{f"optim.{name}.{method}": "tests/optim/test_resuming.py::test_training_goes_on_bit_for_bit"
        for name in _OPTIMIZERS for method in ("state_dict", "load_state_dict")},
     **{f"optim.{name}.step": "tests/optim/test_host_step.py::test_steps_on_the_cpu"
-       for name in ("RMSprop", "LAMB")},
+       for name in ("Optimizer", "RMSprop", "LAMB")},
     "optim.RMSprop.use_tf_variant":
         "tests/optim/test_host_step.py::test_the_variant_stays_what_it_is",
     **{f"optim.{name}.step": _BESIDE + "test_steps_on_the_host_with_states_of_the_device"
        for name in ("Adam", "AdamW")},
+    "optim.SGD.step": _BESIDE + "test_a_closure_on_the_host",
     **{f"optim.{name}.load_torch_state_dict": _BESIDE + "test_a_state_of_torch"
        for name in _OPTIMIZERS},
     **{f"optim.VariableAttributes{method}": "tests/optim/test_variable_attributes.py::test_marks"

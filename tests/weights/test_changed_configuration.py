@@ -144,7 +144,8 @@ CHANGES = {
                  "self.numbers changed from array([1., 1.]) to array([2., 2.])"),
     "array of another type": (lambda net: setattr(net, "numbers", numpy.ones(2, "float32")),
                               "self.numbers changed from array([1., 1.]) to"),
-    "array of objects": (lambda net: net.mixed.__setitem__(0, 3), "self.mixed changed from ["),
+    "array of objects": (lambda net: net.mixed.__setitem__(0, 3),
+                         "self.mixed[0] changed from 1 to 3"),
     "number of NumPy": (lambda net: setattr(net, "number", numpy.float32(2)),
                         "self.number changed from np.float32(1.0) to"),
 }

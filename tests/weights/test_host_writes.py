@@ -249,7 +249,7 @@ def test_a_plain_attribute_that_forward_changes_is_told_of(caplog):
     assert [model().item() for _ in range(3)] == [1.0, 1.0, 1.0] and net.count == 1
     told = [r.getMessage() for r in caplog.records if "plain attribute" in r.getMessage()]
     assert len(told) == 1
-    assert "tensor count in place" in told[0] and "register_buffer('count', ...)" in told[0]
+    assert "tensor count in place" in told[0] and "register_buffer" in told[0]
 
 
 _GLOBAL = torch.zeros(3)

@@ -172,7 +172,7 @@ def test_variables_of_the_environment_that_others_read():
     def of_paths(x):
         return x * len(shutil.which("true") or "") + len(os.environb.get(b"PATH", b""))
 
-    assert capture(Net(of_paths), (X,), training=False).environment == []
+    assert capture(Net(of_paths), (X,), training=False).outer == []
 
 
 def test_variables_of_the_environment(monkeypatch):

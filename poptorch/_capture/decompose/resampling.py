@@ -15,52 +15,50 @@ def _pairs(x, padding):
     return [(x.dim() - 1 - i, padding[2 * i], padding[2 * i + 1]) for i in range(len(padding) // 2)]
 
 
-def _reflect(x, dim: int, before: int, after: int):
-    size = x.shape[dim]
-    parts = []
-    if before:
-        parts.append(x.narrow(dim, 1, before).flip(dim))
-    parts.append(x)
-    if after:
-        parts.append(x.narrow(dim, size - 1 - after, after).flip(dim))
-    return torch.cat(parts, dim)
+def _mirrored(x, dim: int, count: int, is_end: bool):
+    return x.narrow(dim, x.shape[dim] - 1 - count if is_end else 1, count).flip(dim)
 
 
-def _reflect_backward(grad, dim: int, before: int, after: int):
-    size = grad.shape[dim] - before - after
-    inner = grad.narrow(dim, before, size)
-    if before:
-        part = grad.narrow(dim, 0, before).flip(dim)
-        inner = inner + _padded(part, dim, 1, size - 1 - before)
-    if after:
-        part = grad.narrow(dim, before + size, after).flip(dim)
-        inner = inner + _padded(part, dim, size - 1 - after, 1)
-    return inner
+def _repeated(x, dim: int, count: int, is_end: bool):
+    sizes = list(x.shape)
+    sizes[dim] = count
+    return x.narrow(dim, x.shape[dim] - 1 if is_end else 0, 1).expand(sizes)
 
 
-def _replicate(x, dim: int, before: int, after: int):
-    def edge(start: int, count: int):
-        shape = list(x.shape)
-        shape[dim] = count
-        return x.narrow(dim, start, 1).expand(shape)
+def _padding(edge):
+    """The padding of which ``edge`` gives the elements at one end of a dimension."""
+    def forward(x, padding):
+        if min(padding) < 0:
+            return NotImplemented
+        for dim, before, after in _pairs(x, padding):
+            parts = [edge(x, dim, before, False)] if before else []
+            parts.append(x)
+            if after:
+                parts.append(edge(x, dim, after, True))
+            x = torch.cat(parts, dim)
+        return x
 
-    parts = [edge(0, before)] if before else []
-    parts.append(x)
-    if after:
-        parts.append(edge(x.shape[dim] - 1, after))
-    return torch.cat(parts, dim)
+    return forward
 
 
-def _replicate_backward(grad, dim: int, before: int, after: int):
-    size = grad.shape[dim] - before - after
-    inner = grad.narrow(dim, before, size)
-    if before:
-        part = grad.narrow(dim, 0, before).sum(dim, keepdim=True)
-        inner = inner + _padded(part, dim, 0, size - 1)
-    if after:
-        part = grad.narrow(dim, before + size, after).sum(dim, keepdim=True)
-        inner = inner + _padded(part, dim, size - 1, 0)
-    return inner
+def _padding_backward(reduced, distance: int):
+    """The gradient: ``reduced(part, dim)`` of what was added at an end is added so far from it."""
+    def backward(grad, x, padding):
+        if min(padding) < 0:
+            return NotImplemented
+        for dim, before, after in reversed(_pairs(x, padding)):
+            size = grad.shape[dim] - before - after
+            inner = grad.narrow(dim, before, size)
+            for start, count in ((0, before), (before + size, after)):
+                if count:
+                    part = reduced(grad.narrow(dim, start, count), dim)
+                    left = size - part.shape[dim] - distance
+                    inner = inner + _padded(part, dim, *((left, distance) if start else
+                                                         (distance, left)))
+            grad = inner
+        return grad
+
+    return backward
 
 
 def _padded(x, dim: int, before: int, after: int):
@@ -68,34 +66,13 @@ def _padded(x, dim: int, before: int, after: int):
     return aten.constant_pad_nd.default(x, padding, 0.0)
 
 
-def _padding(one_dim):
-    def forward(x, padding):
-        if min(padding) < 0:
-            return NotImplemented
-        for dim, before, after in _pairs(x, padding):
-            x = one_dim(x, dim, before, after)
-        return x
-
-    return forward
-
-
-def _padding_backward(one_dim):
-    def backward(grad, x, padding):
-        if min(padding) < 0:
-            return NotImplemented
-        for dim, before, after in reversed(_pairs(x, padding)):
-            grad = one_dim(grad, dim, before, after)
-        return grad
-
-    return backward
-
-
-for _kind, _forward, _backward in (("reflection", _reflect, _reflect_backward),
-                                   ("replication", _replicate, _replicate_backward)):
+for _kind, _edge, _of_edge, _distance in (
+        ("reflection", _mirrored, lambda part, dim: part.flip(dim), 1),
+        ("replication", _repeated, lambda part, dim: part.sum(dim, keepdim=True), 0)):
     for _rank in (1, 2, 3):
-        decomposes(getattr(aten, f"{_kind}_pad{_rank}d").default)(_padding(_forward))
+        decomposes(getattr(aten, f"{_kind}_pad{_rank}d").default)(_padding(_edge))
         elementwise(getattr(aten, f"{_kind}_pad{_rank}d_backward").default)(
-            _padding_backward(_backward))
+            _padding_backward(_of_edge, _distance))
 
 
 # -- resampling in one dimension by that in two ------------------------------------------------

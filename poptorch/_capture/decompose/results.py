@@ -16,14 +16,8 @@ OWN_BUFFERS = frozenset({(aten.log_sigmoid_forward.default, 1),
 
 
 def mismatch(func, args, results: list, expected: list) -> str:
-    """Where the results of a decomposition are not of the kind that PyTorch gives; "" if nowhere.
-
-    Args:
-        func: the operation that was decomposed.
-        args: its arguments.
-        results: tensors that its decomposition gave.
-        expected: fake tensors that the operation itself gives.
-    """
+    """Where the results of a decomposition are not of the kind that ``func`` itself gives, which
+    fake tensors ``expected`` show; "" if nowhere."""
     if len(results) != len(expected):
         return f"{len(results)} tensors, PyTorch gives {len(expected)}"
     for index, (ours, torchs) in enumerate(zip(results, expected, strict=True)):

@@ -22,8 +22,7 @@ DECOMPOSITIONS: dict = {}
 # where that has 16 bits, and rounded once. So do PyTorch's own kernels.
 ELEMENTWISE: set = set()
 
-# Those of torch's table that need no more operations than any of ours would. They compute in wide
-# types by themselves.
+# Those of torch's table; they compute in wide types by themselves.
 _FROM_TORCH = (
     aten._prelu_kernel.default,
     aten._prelu_kernel_backward.default,
@@ -40,13 +39,17 @@ _FROM_TORCH = (
     aten.hardshrink.default,
     aten.index_fill.int_Scalar,
     aten.index_fill.int_Tensor,
+    aten.lerp.Scalar,
     aten.lerp.Tensor,
+    aten.linalg_cross.default,
+    aten.logaddexp.default,
     aten.nan_to_num.default,
     aten.nansum.default,
     aten.pixel_shuffle.default,
     aten.pixel_unshuffle.default,
     aten.sgn.default,
     aten.sinc.default,
+    aten.trace.default,
     aten.xlogy.Tensor,
 )
 DECOMPOSITIONS.update({op: decomposition_table[op] for op in _FROM_TORCH})
@@ -91,13 +94,6 @@ def _addcmul(x, a, b, *, value=1):
     return x + (a if value == 1 else a * value) * b
 
 
-@elementwise(aten.lerp.Scalar)
-def _lerp_scalar(start, end, weight):
-    if abs(weight) < 0.5:
-        return start + (end - start) * weight
-    return end - (end - start) * (1 - weight)
-
-
 @decomposes(aten.isposinf.default)
 def _isposinf(x):
     return _equals(x, math.inf)
@@ -116,13 +112,6 @@ def _equals(x, infinity: float):
     return x.masked_fill(x.isnan(), 0.0) == infinity  # a comparison with NaN may be an exception
 
 
-@elementwise(aten.logaddexp.default)
-def _logaddexp(a, b):
-    largest = torch.maximum(a, b)
-    result = largest + (-(a - b).abs()).exp().log1p()
-    return torch.where(a.isinf() & (a == b), a, result)
-
-
 @elementwise(aten.lcm.default)
 def _lcm(a, b):
     # PyTorch's kernel ends the process where it divides the least integer by -1.
@@ -131,20 +120,16 @@ def _lcm(a, b):
     return (parts * b).abs()
 
 
-@elementwise(aten.fmax.default)
-def _fmax(a, b):
-    largest = torch.maximum(a, b)
-    if not largest.is_floating_point():
-        return largest
-    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, largest))
+def _of_numbers(chosen, a, b):
+    """The one of two that ``chosen`` takes; the other one where one is NaN."""
+    found = chosen(a, b)
+    if not found.is_floating_point():
+        return found
+    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, found))
 
 
-@elementwise(aten.fmin.default)
-def _fmin(a, b):
-    least = torch.minimum(a, b)
-    if not least.is_floating_point():
-        return least
-    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, least))
+elementwise(aten.fmax.default)(partial(_of_numbers, torch.maximum))
+elementwise(aten.fmin.default)(partial(_of_numbers, torch.minimum))
 
 
 # -- activations -------------------------------------------------------------------------------
@@ -303,18 +288,3 @@ def _index_copy(x, dim, index, source):
     places = torch.arange(x.shape[dim] if x.dim() else 1, device=index.device)
     return decomposition_table[aten.index_copy.default](
         x, dim, places.index_select(0, index.reshape(-1)).reshape(index.shape), source)
-
-
-@decomposes(aten.trace.default)
-def _trace(x):
-    if x.dim() != 2:
-        return NotImplemented  # torch has the words for it
-    return x.diagonal().sum()
-
-
-@decomposes(aten.linalg_cross.default)
-def _cross(a, b, *, dim=-1):
-    if a.dim() != b.dim() or a.dim() == 0 or a.shape[dim] != 3 or b.shape[dim] != 3:
-        return NotImplemented  # torch has the words for it
-    a, b = torch.broadcast_tensors(a, b)
-    return a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim)

@@ -5,10 +5,9 @@
     %s = sum(%x)                 %r = reshape(%m, [2, 3])
                                  %s = sum(%r)
 
-The nodes are walked once, in program order. Each recorded node stands for a tensor; a tensor that
-shares memory with another is a view of it, and the end of that chain is its root. A change of a
-view becomes a new value of the root; other views of that root are computed again, but only when
-something uses them afterwards.
+Each recorded node stands for a tensor; the end of its chain of views is its root. A change of a
+view becomes a new value of the root; its other views are computed again when something uses them
+afterwards.
 """
 
 import operator
@@ -17,10 +16,8 @@ import torch
 from torch import fx
 
 from poptorch._base import layout
-from poptorch._base.layout import memory_of
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.graph import node_errors, views
-from poptorch._capture.graph.regions import hidden_memory, region_of
 from poptorch._capture.graph.tensor_index import has_history
 from poptorch._capture.library.layers import ops
 from poptorch.errors import Error, error_at
@@ -32,18 +29,13 @@ _FILLING = (aten.copy_.default, aten.fill_.Tensor, aten.fill_.Scalar)
 
 
 class Values:
-    """The present value of each recorded tensor, while the graph is walked.
-
-    Attributes:
-        changed: the tensors that were changed and are no views: recorded node -> present value.
-    """
+    """The present value of each recorded tensor, while the graph is walked; ``changed`` has those
+    of roots."""
 
     def __init__(self, graph: fx.Graph, fake_mode):
         self._graph = graph
         self._fake_mode = fake_mode
         self._at: fx.Node | None = None
-        self._next: fx.Node | None = None
-        self._hidden: set[int] = set()
         # View -> what it was made from; view -> root; both of recorded nodes.
         self._parent: dict[fx.Node, fx.Node] = {}
         self._root: dict[fx.Node, fx.Node] = {}
@@ -57,15 +49,11 @@ class Values:
 
     def move_to(self, node: fx.Node) -> None:
         """New nodes are put before ``node``, and come from the same place."""
-        self._at = self._next = node
-
-    def move_behind(self, node: fx.Node) -> None:
-        """New nodes are put behind ``node``, and come from the same place."""
-        self._at, self._next = node, node.next
+        self._at = node
 
     def emit(self, target, *args, **kwargs) -> fx.Node:
         """Adds a node, with its value computed from those of its operands."""
-        with self._graph.inserting_before(self._next):
+        with self._graph.inserting_before(self._at):
             node = self._graph.create_node("call_function", target, args, kwargs,
                                            name=target.overloadpacket.__name__)
         with self._fake_mode:
@@ -77,7 +65,7 @@ class Values:
 
     def emit_part(self, node: fx.Node, index: int) -> fx.Node:
         """Adds a node for one of several results."""
-        with self._graph.inserting_before(self._next):
+        with self._graph.inserting_before(self._at):
             part = self._graph.create_node("call_function", operator.getitem, (node, index), {})
         part.meta = {**node.meta, "val": node.meta["val"][index]}
         return part
@@ -99,10 +87,8 @@ class Values:
         self._alias[node] = self._alias.get(other, other)
 
     def _check_beyond(self, node: fx.Node) -> None:
-        """Checks that autograd's history of a view whose memory was changed is that of eager.
-
-        Eager takes such a view's gradient from the tensor that owns the memory; under capture
-        autograd goes through all views in between, each of which takes the gradients of its own
+        """Checks the gradient of a view whose memory was changed: eager takes it from the tensor
+        that owns the memory, autograd under capture from view to view, each of which has its own
         elements only."""
         beyond, version = self._beyond.get(node, (None, 0))
         if beyond is None or version == self._version.get(self._root[node], 0):
@@ -136,19 +122,10 @@ class Values:
         return value
 
     def change(self, node: fx.Node, value: fx.Node, is_uniform: bool = False) -> None:
-        """Gives the tensor of ``node``, and all that shares memory with it, a new value.
-
-        Args:
-            node: of the tensor.
-            value: its new value.
-            is_uniform: whether all elements of ``value`` are equal.
-        """
+        """Gives the tensor of ``node``, and all that shares memory with it, a new value, of which
+        all elements are equal if ``is_uniform``."""
         node = self._alias.get(node, node)
         root, chain = self.root(node), []
-        if self._hidden and memory_of(_val(root)) in self._hidden:
-            raise self.error("[capture] a tensor is changed in place, and a region of the graph "
-                             "before it gave a view of that tensor, or several tensors that lie in "
-                             "the same memory. Return copies from the region: `x.clone()`.")
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())
         while node in self._parent:
             parent = self._parent[node]
@@ -174,31 +151,6 @@ class Values:
         """The recorded node whose memory the tensor of ``node`` is in."""
         node = self._alias.get(node, node)
         return self._root.get(node, node)
-
-    def hide(self, memory: set[int]) -> None:
-        """Notes memory in which tensors lie together, while it is not known how."""
-        self._hidden |= memory
-
-    def run_region(self, node: fx.Node) -> None:
-        """Makes a region functional. What it changes outside of it becomes results."""
-        inner = region_of(node)
-        inner.finish_inputs()
-        hidden = hidden_memory(inner, inner.results())
-        hidden |= {memory_of(_val(self.root(outer)))
-                   for outer in node.args if memory_of(_val(outer)) in hidden}
-        finals, changed = functionalize(inner.graph, inner.results(), self._fake_mode)
-        targets = [placeholder.meta["stands_for"] for placeholder in changed]
-        roots = list(map(self.root, node.args))
-        if any(roots.count(self.root(target)) > 1 for target in targets):
-            raise self.error("[capture] a region of the graph changes a tensor in place and takes "
-                             "another one too that lies in the same memory. Make the view of it "
-                             "inside of the region, or pass a copy: `x.clone()`.")
-        node.args = fx.map_arg(node.args, self.present)
-        inner.finish([*finals, *changed.values()])
-        self.move_behind(node)
-        for index, target in enumerate(targets, len(finals)):
-            self.change(target, self.emit_part(node, index))
-        self.hide(hidden)
 
     def _owner(self, view: fx.Node) -> fx.Node:
         """The root of a view, or the pick that it is made of: where that lies is not known."""
@@ -267,22 +219,14 @@ def _val(node: fx.Node):
 
 @torch.no_grad()  # a tensor may be part of one that is changed after it is used
 def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[list, dict]:
-    """Rewrites a recorded graph so that no node changes a tensor.
+    """Rewrites a recorded graph, which has no output node yet, so that no node changes a tensor.
 
-    Args:
-        graph: without an output node; changed in place.
-        outputs: nodes whose values at the end are wanted.
-        fake_mode: of the values.
-
-    Returns:
-        The nodes of the values wanted, and the final value of each placeholder that is changed.
-        Regions are finished.
-
-    Raises:
-        poptorch.Error: A change has no functional form.
+    Returns the nodes of the values that ``outputs`` have in the end, and the final value of each
+    placeholder that is changed. Raises a :class:`poptorch.Error` for a change without functional
+    form.
     """
     nodes = [node for node in graph.nodes if node.op == "call_function"]
-    if not any(mutated_arguments(node.target) or region_of(node) for node in nodes):
+    if not any(mutated_arguments(node.target) for node in nodes):
         return outputs, {}
     values = Values(graph, fake_mode)
     replaced = []
@@ -290,9 +234,7 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
         values.move_to(node)
         mutated = mutated_arguments(node.target)
         try:
-            if region_of(node) is not None and region_of(node).rounds is None:
-                values.run_region(node)
-            elif mutated:
+            if mutated:
                 _replace_change(values, node, mutated)
                 replaced.append(node)
             else:
@@ -308,7 +250,6 @@ def functionalize(graph: fx.Graph, outputs: list[fx.Node], fake_mode) -> tuple[l
     graph.erase_node(end)
     for node in reversed(replaced):
         graph.erase_node(node)
-    _check_functional(graph)
     return outputs, {node: value for node, value in values.changed.items()
                      if node.op == "placeholder"}
 
@@ -348,8 +289,6 @@ def _replace_change(values: Values, node: fx.Node, mutated: tuple) -> None:
         return
     written = _written(values, node, targets)
     for tensor, value in zip(targets, written):
-        if node.kwargs and tensor in node.kwargs.values():
-            _check_out(values, value, tensor)
         if node.target not in _FILLING:
             _check_cast(values, node, value, tensor)
         values.change(tensor, _shaped_like(values, value, tensor), _is_uniform(node))
@@ -400,14 +339,6 @@ def _defaults(target, functional, node: fx.Node) -> tuple:
                  and not needed.has_default_value() and not needed.kwarg_only)
 
 
-def _check_out(values: Values, value: fx.Node, tensor: fx.Node) -> None:
-    """PyTorch would resize the tensor, which later operations have not seen while recording."""
-    result, out = value.meta["val"].shape, tensor.meta["val"].shape
-    if result != out:
-        raise values.error(f"[capture] an out= tensor has shape {list(out)} but the result has "
-                           f"{list(result)}. Make it of that shape, or use the returned tensor.")
-
-
 def _check_cast(values: Values, node: fx.Node, value: fx.Node, tensor: fx.Node) -> None:
     """In place, results are not cast to another kind of number."""
     result, own = value.meta["val"].dtype, tensor.meta["val"].dtype
@@ -424,10 +355,3 @@ def _shaped_like(values: Values, value: fx.Node, tensor: fx.Node) -> fx.Node:
     if val.shape != wanted.shape:
         value = values.emit(aten.expand.default, value, list(wanted.shape))
     return value
-
-
-def _check_functional(graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        if node.op == "call_function" and mutated_arguments(node.target):
-            raise AssertionError(f"[capture] node {node} still changes a tensor: {node.target}. "
-                                 f"Please report this.")

@@ -7,29 +7,26 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.functions.autocast import autocast
+from poptorch._capture.functions.mixed_precision import autocast
 from poptorch._capture.library.layers import attended, ops
 
 
-def _attention(capture, func, args, kwargs):
-    def call(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
-             enable_gqa=False):
-        if not _well_formed(query, key, value, attn_mask, is_causal, enable_gqa):
-            return NotImplemented  # torch has the words for it
-        query, key, value = autocast(query, key, value)
-        has_heads = min(query.dim(), key.dim(), value.dim()) == 4 and (
-            attn_mask is None or attn_mask.dim() > 1)
-        like_query = has_heads and private.has_fused_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        if enable_gqa:
-            key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
-        if scale is None:
-            scale = 1.0 / math.sqrt(query.shape[-1])
-        attention = _by_steps if attn_mask is not None and attn_mask.requires_grad else partial(
-            _whole, like_query=like_query)
-        return attention(capture, query, key, value, attn_mask, dropout_p, is_causal, scale)
-
-    return call(*args, **kwargs)
+def _attention(capture, func, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
+               scale=None, enable_gqa=False):
+    if not _well_formed(query, key, value, attn_mask, is_causal, enable_gqa):
+        return NotImplemented  # torch has the words for it
+    query, key, value = autocast(query, key, value)
+    has_heads = min(query.dim(), key.dim(), value.dim()) == 4 and (
+        attn_mask is None or attn_mask.dim() > 1)
+    like_query = has_heads and private.has_fused_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if enable_gqa:
+        key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    attention = _by_steps if attn_mask is not None and attn_mask.requires_grad else partial(
+        _whole, like_query=like_query)
+    return attention(capture, query, key, value, attn_mask, dropout_p, is_causal, scale)
 
 
 def _well_formed(q, k, v, mask, is_causal: bool, enable_gqa: bool) -> bool:

@@ -8,34 +8,29 @@ import torch.nn.functional as F
 
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.table import computed_in
-from poptorch._capture.functions.autocast import widened
+from poptorch._capture.functions.mixed_precision import widened
 from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.library import ctc  # noqa: F401  (declares the operations)
 from poptorch._capture.library.layers import ops
 
 
-def _ctc_loss(capture, func, args, kwargs):
-    def call(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
-             zero_infinity=False):
-        if not log_probs.is_floating_point():
-            return func(*args, **kwargs)  # torch has the words for it
-        log_probs = widened(log_probs)
-        is_batched = log_probs.dim() == 3
-        if not is_batched:
-            log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
-        if targets.dim() == 1:
-            targets = _padded(capture, targets, target_lengths)
-        lengths = [torch.as_tensor(n, dtype=torch.int64).reshape(-1)
-                   for n in (input_lengths, target_lengths)]
-        wide = log_probs.to(computed_in(log_probs.dtype))
-        losses, _ = ops.ctc_loss(wide, targets.long(), *lengths, blank, zero_infinity)
-        if not is_batched and reduction == "none":
-            losses = losses.squeeze(0)
-        return _reduced(losses, lengths[1], reduction).to(log_probs.dtype)
-
-    out = call(*args, **kwargs)
-    capture.losses.mark_standard(out, func, args, kwargs)
-    return out
+def _ctc_loss(capture, func, log_probs, targets, input_lengths, target_lengths, blank=0,
+              reduction="mean", zero_infinity=False):
+    if not log_probs.is_floating_point():
+        return NotImplemented  # torch has the words for it
+    log_probs = widened(log_probs)
+    is_batched = log_probs.dim() == 3
+    if not is_batched:
+        log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
+    if targets.dim() == 1:
+        targets = _padded(capture, targets, target_lengths)
+    lengths = [torch.as_tensor(n, dtype=torch.int64).reshape(-1)
+               for n in (input_lengths, target_lengths)]
+    wide = log_probs.to(computed_in(log_probs.dtype))
+    losses, _ = ops.ctc_loss(wide, targets.long(), *lengths, blank, zero_infinity)
+    if not is_batched and reduction == "none":
+        losses = losses.squeeze(0)
+    return _reduced(losses, lengths[1], reduction).to(log_probs.dtype)
 
 
 def _padded(capture, targets, lengths):

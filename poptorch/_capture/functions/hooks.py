@@ -9,10 +9,8 @@ from poptorch._base import capture_context
 def of_capture(hook: Callable) -> Callable:
     """A hook as autograd is to call it while a program is captured.
 
-    A function of the host that has hooks or the like within is one node of autograd, in eager there
-    is one for each of its operations: where its results that count do not depend on an argument,
-    eager has no path from the loss to it and calls no hook; autograd would call this one, with
-    None.
+    A function of the host may be one node of autograd, in eager there is one for each of its
+    operations. So autograd would call the hook with None where eager has no path to it.
     """
 
     @functools.wraps(hook)

@@ -6,7 +6,6 @@
 import functools
 import itertools
 import operator
-from collections.abc import Iterable
 
 import torch
 
@@ -18,7 +17,7 @@ from poptorch._capture.graph.constant_values import with_known_values
 def _is_number(index) -> bool:
     return (isinstance(index, private.FakeTensor) and index.dim() == 0
             and not index.is_floating_point() and not index.is_complex()
-            and index.dtype not in (torch.bool, torch.uint8))
+            and index.dtype is not torch.bool)
 
 
 def _consumed(index) -> int | None:
@@ -26,7 +25,7 @@ def _consumed(index) -> int | None:
     if index is None:
         return 0
     if isinstance(index, torch.Tensor):
-        return index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
+        return index.dim() if index.dtype is torch.bool else 1
     if isinstance(index, bool) or not isinstance(index, (int, slice)):
         return None
     return 1
@@ -50,38 +49,36 @@ def _position(x, dim: int, index):
     return torch.where(index < 0, index + x.shape[dim], index).reshape(1)
 
 
-def _with_known_bounds(capture, func, indices: tuple) -> tuple:
-    """Indices with slices of which the bounds are no tensors without values."""
-    return tuple(_known_slice(capture, func, index)
-                 if isinstance(index, slice) and _has_fake(_bounds(index)) else index
-                 for index in indices)
+def _indices(capture, func, given) -> tuple:
+    """The indices of an index; bounds of slices that are tensors with a value as numbers."""
+    indices = []
+    for index in given if isinstance(given, tuple) else (given,):
+        bounds = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
+        indices.append(slice(*_known_bounds(capture, f"[Tensor.{func.__name__}] a slice", bounds))
+                       if _has_fake(bounds) else _tensor_of(index))
+    return tuple(indices)
 
 
-def _known_slice(capture, func, given: slice) -> slice:
-    bounds = with_known_values(capture.recorder, _bounds(given))
-    if _has_fake(bounds):
-        raise _unknown_bound(capture, f"Tensor.{func.__name__}", "a slice has")
-    return slice(*map(_number, bounds))
-
-
-def _number(bound):
-    """A bound that is a tensor with a value, as a number; another one as it is."""
+def _known_bounds(capture, what: str, bounds: tuple) -> list:
+    known = with_known_values(capture.recorder, bounds)
+    if _has_fake(known):
+        raise capture.recorder.error(
+            f"{what} has a tensor as a bound, but forward is compiled before there are values. Use "
+            f"poptorch.dynamic_slice(tensor, dim, start, size, step) to read and "
+            f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
     with private.without_modes():
-        return operator.index(bound) if isinstance(bound, torch.Tensor) else bound
+        return [operator.index(bound) if isinstance(bound, torch.Tensor) else bound
+                for bound in known]
 
 
-def _bounds(given: slice) -> tuple:
-    return given.start, given.stop, given.step
-
-
-def _has_fake(bounds: Iterable) -> bool:
+def _has_fake(bounds: tuple) -> bool:
     return any(isinstance(bound, private.FakeTensor) for bound in bounds)
 
 
 def _tensor_of(index):
-    """A list of bools, which stands for a mask, as a tensor; a byte without dimensions as the bool
-    that it stands for; another index as it is."""
-    if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype is torch.uint8:
+    """A list of bools, which stands for a mask, as a tensor; bytes, which torch's rule for tensors
+    without values takes for positions, as the bools that they stand for."""
+    if isinstance(index, torch.Tensor) and index.dtype is torch.uint8:
         return index.bool()
     if isinstance(index, list) and index and all(type(item) is bool for item in index):
         with private.without_modes():
@@ -89,39 +86,21 @@ def _tensor_of(index):
     return index
 
 
-def _unknown_bound(capture, where: str, what: str):
-    return capture.recorder.error(
-        f"[{where}] {what} a tensor as a bound, but forward is compiled before there are values. "
-        f"Use poptorch.dynamic_slice(tensor, dim, start, size, step) to read and "
-        f"poptorch.dynamic_update to write: the start may be a tensor, the size is a number.")
-
-
-def _narrow(capture, func, args, kwargs):
-    bounds = {**dict(zip(("start", "length"), args[2:])), **kwargs}
-    if not _has_fake(bounds.values()):
+def _narrow(capture, func, input, dim, start, length):
+    if not _has_fake((start, length)):
         return NotImplemented
-    bounds = with_known_values(capture.recorder, bounds)
-    if _has_fake(bounds.values()):
-        raise _unknown_bound(capture, "narrow", "narrow has")
-    return func(*args[:2], **{name: _number(bound) for name, bound in bounds.items()})
+    return func(input, dim, *_known_bounds(capture, "[narrow] narrow", (start, length)))
 
 
-def _getitem(capture, func, args, kwargs):
-    x, given = args
-    indices = given if isinstance(given, tuple) else (given,)
-    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
+def _getitem(capture, func, x, given):
+    indices = _indices(capture, func, given)
     if any(map(is_mask, indices)):
         out = read_at_mask(capture, x, indices)
         if out is not NotImplemented:
             return out
-    if any(isinstance(index, private.FakeTensor) and index.dtype is torch.uint8
-           for index in indices):
-        # As torch does; its rule for tensors without values takes them for positions.
-        return x[tuple(index.bool() if isinstance(index, private.FakeTensor)
-                       and index.dtype is torch.uint8 else index for index in indices)]
     if not any(map(_is_number, indices)):
-        is_read = isinstance(given, torch.Tensor) and indices[0] is not given
-        return x[indices] if is_read else NotImplemented
+        plain = given if isinstance(given, tuple) else (given,)
+        return NotImplemented if all(map(operator.is_, indices, plain)) else x[indices]
     dims = _dims(x, indices)
     if dims is None:
         return NotImplemented
@@ -150,10 +129,8 @@ def _write_if(x, masks: list, rest: tuple, value):
     view.copy_(torch.where(mask, value.to(view.dtype).expand_as(view), view))
 
 
-def _setitem(capture, func, args, kwargs):
-    x, given, value = args
-    indices = given if isinstance(given, tuple) else (given,)
-    indices = tuple(map(_tensor_of, _with_known_bounds(capture, func, indices)))
+def _setitem(capture, func, x, given, value):
+    indices = _indices(capture, func, given)
     if set_at_mask(capture, x, indices, value) is not NotImplemented:
         return None
     masks = list(itertools.takewhile(_is_mask, indices))

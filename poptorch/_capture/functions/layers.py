@@ -41,47 +41,32 @@ def _mask(capture, x, p, shape):
     return capture.recorder.as_copy_of(x, mask) if shape == x.shape else mask
 
 
-def _elements(capture, func, args, kwargs):
-    def call(input, p=0.5, training=True, inplace=False):
-        return _dropout(capture, input, p, training, inplace)
-
-    return call(*args, **kwargs)
-
-
-def _aten_elements(capture, func, args, kwargs):
-    def call(input, p, train):
-        return _dropout(capture, input, p, train, func is torch.dropout_)
-
-    return call(*args, **kwargs)
+def _elements(capture, func, input, p=0.5, training=True, inplace=False, *, train=None):
+    """``train`` is what torch.dropout calls ``training``."""
+    return _dropout(capture, input, p, training if train is None else train,
+                    inplace or func is torch.dropout_)
 
 
-def _native(capture, func, args, kwargs):
+def _native(capture, func, input, p, train):
     """Handler of native_dropout, which programs that torch has decomposed have."""
-
-    def call(input, p, train):
-        if not 0.0 <= p <= 1.0 or not input.is_floating_point():
-            return NotImplemented  # torch has the words for it
-        if train is False or p == 0.0:
-            return input.clone(), torch.ones_like(input, dtype=torch.bool)
-        kept = _mask(capture, input, p, input.shape) if p < 1.0 else input.new_zeros(input.shape)
-        return input * kept, kept != 0
-
-    return call(*args, **kwargs)
+    if not 0.0 <= p <= 1.0 or not input.is_floating_point():
+        return NotImplemented  # torch has the words for it
+    if train is False or p == 0.0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    kept = _mask(capture, input, p, input.shape) if p < 1.0 else input.new_zeros(input.shape)
+    return input * kept, kept != 0
 
 
 def _channels(dims: int):
     """Handler of dropout1d, 2d or 3d: whole channels of ``dims`` dimensions are dropped."""
 
-    def handler(capture, func, args, kwargs):
-        def call(input, p=0.5, training=True, inplace=False):
-            leading = input.dim() - dims
-            # Other ranks warn or fail, and some have another meaning: left to torch.
-            if leading not in (1, 2) or (dims == 2 and leading == 1):
-                return NotImplemented
-            shape = [*input.shape[:leading], *[1] * dims]
-            return _dropout(capture, input, p, training, inplace, shape)
-
-        return call(*args, **kwargs)
+    def handler(capture, func, input, p=0.5, training=True, inplace=False):
+        leading = input.dim() - dims
+        # Other ranks warn or fail, and some have another meaning: left to torch.
+        if leading not in (1, 2) or (dims == 2 and leading == 1):
+            return NotImplemented
+        shape = [*input.shape[:leading], *[1] * dims]
+        return _dropout(capture, input, p, training, inplace, shape)
 
     return handler
 
@@ -89,56 +74,48 @@ def _channels(dims: int):
 def _alpha(per_channel: bool):
     """Handler of alpha_dropout and feature_alpha_dropout, which keep mean and variance."""
 
-    def handler(capture, func, args, kwargs):
-        def call(input, p=0.5, training=False, inplace=False):
-            if not 0.0 < p < 1.0 or not training:
-                return NotImplemented
-            shape = input.shape
-            if per_channel:
-                shape = [*shape[:2], *[1] * (input.dim() - 2)]
-            # In place as in eager, for the layout of the result.
-            kept = _mask(capture, input, p, shape).mul_(1.0 - p)
-            a = 1.0 / math.sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
-            shift = (kept - 1.0) * (_ALPHA * a) + _ALPHA * a * p
-            out = (input * kept.mul_(a)).add_(shift)
-            return input.copy_(out) if inplace else out
-
-        return call(*args, **kwargs)
+    def handler(capture, func, input, p=0.5, training=False, inplace=False):
+        if not 0.0 < p < 1.0 or not training:
+            return NotImplemented
+        shape = input.shape
+        if per_channel:
+            shape = [*shape[:2], *[1] * (input.dim() - 2)]
+        # In place as in eager, for the layout of the result.
+        kept = _mask(capture, input, p, shape).mul_(1.0 - p)
+        a = 1.0 / math.sqrt((_ALPHA**2 * p + 1.0) * (1.0 - p))
+        shift = (kept - 1.0) * (_ALPHA * a) + _ALPHA * a * p
+        out = (input * kept.mul_(a)).add_(shift)
+        return input.copy_(out) if inplace else out
 
     return handler
 
 
-def _rrelu(capture, func, args, kwargs):
-    def call(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
-        if not lower <= upper or not input.is_floating_point():
-            return NotImplemented  # torch has the words for it
-        if not inplace:
-            input = as_row_major(input)  # as the result lies in eager
-        if not training:
-            return F.leaky_relu(input, (lower + upper) / 2, inplace)
-        # Rounded afterwards: a draw in 16 bits that is rounded to the end would become the start.
-        slope = torch.empty_like(input, dtype=computed_in(input.dtype), requires_grad=False)
-        slope = slope.uniform_(lower, upper).to(input.dtype)
-        x = with_zero_path(input)
-        out = torch.where(x <= 0, x * slope, x)
-        return input.copy_(out) if inplace else out
-
-    return call(*args, **kwargs)
+def _rrelu(capture, func, input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    if not lower <= upper or not input.is_floating_point():
+        return NotImplemented  # torch has the words for it
+    if not inplace:
+        input = as_row_major(input)  # as the result lies in eager
+    if not training:
+        return F.leaky_relu(input, (lower + upper) / 2, inplace)
+    # Rounded afterwards: a draw in 16 bits that is rounded to the end would become the start.
+    slope = torch.empty_like(input, dtype=computed_in(input.dtype), requires_grad=False)
+    slope = slope.uniform_(lower, upper).to(input.dtype)
+    x = with_zero_path(input)
+    out = torch.where(x <= 0, x * slope, x)
+    return input.copy_(out) if inplace else out
 
 
-def _aten_rrelu(capture, func, args, kwargs):
-    def call(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
-        options = lower, upper, training, func is torch.rrelu_
-        return NotImplemented if generator is not None else _rrelu(
-            capture, func, (input, *options), {})
-
-    return call(*args, **kwargs)
+def _aten_rrelu(capture, func, input, lower=1.0 / 8, upper=1.0 / 3, training=False,
+                generator=None):
+    options = lower, upper, training, func is torch.rrelu_
+    return NotImplemented if generator is not None else _rrelu(capture, func, input, *options)
 
 
 # -- batch norm --------------------------------------------------------------------------------
 
 
-def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, momentum, eps):
+def _batch_norm(capture, func, x, running_mean, running_var, weight=None, bias=None, training=False,
+                momentum=0.1, eps=1e-5):
     parts = [t for t in (running_mean, running_var, weight, bias) if t is not None]
     if (x.dim() < 2 or x.shape[1] == 0 or (training and (x.numel() <= x.shape[1] or eps <= 0))
             or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)
@@ -162,9 +139,9 @@ def _batch_norm(capture, x, running_mean, running_var, weight, bias, training, m
         # then eager's has updated the statistics.
         with torch.no_grad():
             _, _, _, *statistics = ops.batch_norm(*operands)
-        _update_both(running_mean, running_var, statistics, count)
+        _update(running_mean, running_var, statistics, count)
         raise
-    _update_both(running_mean, running_var, statistics, count)
+    _update(running_mean, running_var, statistics, count)
     return y
 
 
@@ -202,70 +179,52 @@ def _wide(running):
     return running if running is None or running.itemsize > 2 else running.float()
 
 
-def _update_both(running_mean, running_var, statistics, count) -> None:
+@torch.no_grad()
+def _update(running_mean, running_var, statistics, count) -> None:
+    """Sets the new statistics; with ``count`` they are the average over that many batches."""
+    for running, value in zip((running_mean, running_var), statistics):
+        if running is None:
+            continue
+        if count is not None:  # as torch weighs them: a difference would lose the small one
+            share = count.to(value.dtype).reciprocal()
+            value = _wide(running) * (1 - share) + value * share
+        running.copy_(value)
+
+
+def _aten_batch_norm(capture, func, input, weight, bias, running_mean, running_var, training,
+                     momentum, eps, cudnn_enabled=False):
+    return _batch_norm(capture, func, input, running_mean, running_var, weight, bias, training,
+                       momentum, eps)
+
+
+def _batch_count(capture, func, count):
+    """``float(num_batches_tracked)``, by which batch norm without momentum takes averages."""
+    return capture.note_batch_count(count)
+
+
+def _instance_norm(capture, func, input, running_mean=None, running_var=None, weight=None,
+                   bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    if not use_input_stats or input.dim() < 3 or input.numel() == 0 \
+            or input.shape[2:].numel() == 1 or _are_trained(running_mean, running_var):
+        return NotImplemented
+    n, c = input.shape[:2]
+    weight = _beside(bias, weight, input)
+    parts = [t if t is None else t.repeat(n) for t in
+             (weight, bias, running_mean, running_var)]
+    x = input.contiguous().view(1, n * c, *input.shape[2:])  # as eager, for its strides
+    y, _, _, mean, var = ops.batch_norm(x, *parts, float(momentum), eps)
     if running_mean is not None:
         with torch.no_grad():
-            for running, value in zip((running_mean, running_var), statistics):
-                _update(running, value, count)
-
-
-def _update(running, value, count) -> None:
-    """Binds the new statistics; with ``count`` they are the average over that many batches."""
-    if count is not None:  # as torch weighs them: a difference of the two would lose the small one
-        share = count.to(value.dtype).reciprocal()
-        value = _wide(running) * (1 - share) + value * share
-    running.copy_(value)
-
-
-def _functional_batch_norm(capture, func, args, kwargs):
-    def call(input, running_mean, running_var, weight=None, bias=None, training=False,
-             momentum=0.1, eps=1e-5):
-        return _batch_norm(capture, input, running_mean, running_var, weight, bias, training,
-                           momentum, eps)
-
-    return call(*args, **kwargs)
-
-
-def _aten_batch_norm(capture, func, args, kwargs):
-    def call(input, weight, bias, running_mean, running_var, training, momentum, eps,
-             cudnn_enabled=False):
-        return _batch_norm(capture, input, running_mean, running_var, weight, bias, training,
-                           momentum, eps)
-
-    return call(*args, **kwargs)
-
-
-def _batch_count(capture, func, args, kwargs):
-    """``float(num_batches_tracked)``, by which batch norm without momentum takes averages."""
-    return capture.note_batch_count(args[0])
-
-
-def _instance_norm(capture, func, args, kwargs):
-    def call(input, running_mean=None, running_var=None, weight=None, bias=None,
-             use_input_stats=True, momentum=0.1, eps=1e-5):
-        if not use_input_stats or input.dim() < 3 or input.numel() == 0 \
-                or input.shape[2:].numel() == 1 or _are_trained(running_mean, running_var):
-            return NotImplemented
-        n, c = input.shape[:2]
-        weight = _beside(bias, weight, input)
-        parts = [t if t is None else t.repeat(n) for t in
-                 (weight, bias, running_mean, running_var)]
-        x = input.contiguous().view(1, n * c, *input.shape[2:])  # as eager, for its strides
-        y, _, _, mean, var = ops.batch_norm(x, *parts, float(momentum), eps)
-        if running_mean is not None:
-            with torch.no_grad():
-                running_mean.copy_(mean.view(n, c).mean(0))
-                running_var.copy_(var.view(n, c).mean(0))
-        return y.reshape(input.shape)
-
-    return call(*args, **kwargs)
+            running_mean.copy_(mean.view(n, c).mean(0))
+            running_var.copy_(var.view(n, c).mean(0))
+    return y.reshape(input.shape)
 
 
 HANDLERS = {
     F.dropout: _elements,
-    torch.dropout: _aten_elements,
-    torch.dropout_: _aten_elements,
-    torch.ops.aten.dropout.default: _aten_elements,  # in exported programs
+    torch.dropout: _elements,
+    torch.dropout_: _elements,
+    torch.ops.aten.dropout.default: _elements,  # in exported programs
     torch.native_dropout: _native,
     torch.ops.aten.native_dropout.default: _native,
     F.dropout1d: _channels(1),
@@ -276,7 +235,7 @@ HANDLERS = {
     F.rrelu: _rrelu,
     torch.rrelu: _aten_rrelu,
     torch.rrelu_: _aten_rrelu,
-    F.batch_norm: _functional_batch_norm,
+    F.batch_norm: _batch_norm,
     torch.batch_norm: _aten_batch_norm,
     torch.ops.aten.batch_norm.default: _aten_batch_norm,
     F.instance_norm: _instance_norm,

@@ -26,11 +26,8 @@ def _is_basic(index) -> bool:
 
 def _view_at(x, indices: tuple) -> tuple | None:
     """Of ``x[indices]``, where one index is a mask and the others are no tensors: a view of ``x``
-    that the mask alone is to be used on, the mask, and how many dimensions stand before it.
-
-    Returns:
-        None for other indices, and where torch is to refuse them.
-    """
+    that the mask alone is to be used on, the mask, and how many dimensions stand before it; else
+    None."""
     numbers = [number for number, index in enumerate(indices) if is_mask(index)]
     if len(numbers) != 1:
         return None
@@ -47,11 +44,8 @@ def _view_at(x, indices: tuple) -> tuple | None:
 
 
 def read_at_mask(capture, x, indices: tuple):
-    """``x[indices]``, where one index is a mask and the others are no tensors.
-
-    Returns:
-        The selection, or NotImplemented where torch is to do it, or to refuse it.
-    """
+    """``x[indices]`` as a selection, where one index is a mask and the others are no tensors; or
+    NotImplemented."""
     found = _view_at(x, indices)
     if found is None:
         return NotImplemented
@@ -67,30 +61,34 @@ def read_at_mask(capture, x, indices: tuple):
 
 
 def set_at_mask(capture, x, indices: tuple, value):
-    """``x[indices] = value``, where one index is a mask and the others are no tensors.
-
-    Returns:
-        None, or NotImplemented where torch is to do it, or to refuse it.
-    """
-    is_selection = isinstance(value, Selection)
-    if not isinstance(value, torch.Tensor) or not is_selection and value.numel() == 1:
-        return NotImplemented
-    found = _view_at(x, indices)
-    if found is None:
+    """``x[indices] = value``, where one index is a mask and the others are no tensors; or
+    NotImplemented."""
+    if not _is_of_places(value) or (found := _view_at(x, indices)) is None:
         return NotImplemented
     view, mask, before = found
-    if is_selection:
-        return _put_selection(capture, view, mask, before, value)
-    while value.dim() > view.dim() - mask.dim() + 1 and value.shape[0] == 1:
-        value = value.squeeze(0)
+    if not isinstance(value, Selection):
+        while value.dim() > view.dim() - mask.dim() + 1 and value.shape[0] == 1:
+            value = value.squeeze(0)
     return _put(capture, view, mask, before, value)
 
 
-def _put_selection(capture, view, mask, at: int, value: Selection, accumulate: bool = False):
-    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true."""
+def _is_of_places(value) -> bool:
+    """Whether a value that is written may have an element for each place of a mask."""
+    return isinstance(value, Selection) or isinstance(value, torch.Tensor) and value.numel() != 1
+
+
+def _put(capture, view, mask, at: int, value, accumulate: bool = False):
+    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true; or returns
+    NotImplemented."""
+    if mask.shape != view.shape[at:at + mask.dim()]:
+        return NotImplemented
+    put = _put_selection if isinstance(value, Selection) else _put_values
+    return put(capture, view, mask, at, value, accumulate)
+
+
+def _put_selection(capture, view, mask, at: int, value: Selection, accumulate: bool):
     full = value.full
-    if mask.shape != view.shape[at:at + mask.dim()] \
-            or not value.fits(mask, view.dim() - at - mask.dim()) or full.dim() > view.dim():
+    if full.dim() > view.dim() or not value.fits(capture, mask, view.dim() - at - mask.dim()):
         return NotImplemented
     if full.dtype is not view.dtype:
         raise capture.recorder.error(
@@ -101,12 +99,11 @@ def _put_selection(capture, view, mask, at: int, value: Selection, accumulate: b
     return None
 
 
-def _put(capture, view, mask, at: int, value, accumulate: bool = False):
-    """Writes to ``view`` where a mask of its dimensions from ``at`` on is true."""
+def _put_values(capture, view, mask, at: int, value, accumulate: bool):
+    if value.dtype != view.dtype:
+        return NotImplemented
     dims = mask.dim()
     sizes = [*view.shape[:at], -1, *view.shape[at + dims:]]  # of what the mask selects
-    if mask.shape != view.shape[at:at + dims] or value.dtype != view.dtype:
-        return NotImplemented
     shape = [*[1] * (len(sizes) - value.dim()), *value.shape]
     if len(shape) > len(sizes) or any(size not in (1, own) for size, own in zip(shape, sizes)
                                       if own != -1):
@@ -158,60 +155,43 @@ class _WrittenAtMask(torch.autograd.Function):
         return gradient, None, written, None
 
 
-def _index_put_(capture, func, args, kwargs):
-    x, indices, value, accumulate = _arguments(*args, **kwargs)
-    numbers = [number for number, index in enumerate(indices) if index is not None]
-    if isinstance(value, Selection):
-        if len(numbers) != 1 or not is_mask(indices[numbers[0]]):
-            return NotImplemented
-        done = _put_selection(capture, x, indices[numbers[0]], numbers[0], value, accumulate)
-        return done if done is NotImplemented else x
-    if len(numbers) != 1 or not is_mask(indices[numbers[0]]) or value.numel() == 1 \
-            or x.dim() < numbers[0] + indices[numbers[0]].dim() \
-            or value.dim() > x.dim() - indices[numbers[0]].dim() + 1:
+def _index_put_(capture, func, input, indices, values, accumulate=False):
+    given = [(number, index) for number, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or not is_mask(given[0][1]) or not _is_of_places(values):
         return NotImplemented
-    done = _put(capture, x, indices[numbers[0]], numbers[0], value, accumulate)
-    return done if done is NotImplemented else x
+    (number, mask), = given
+    if not isinstance(values, Selection) and values.dim() > input.dim() - mask.dim() + 1:
+        return NotImplemented
+    done = _put(capture, input, mask, number, values, accumulate)
+    return done if done is NotImplemented else input
 
 
-def _index_put(capture, func, args, kwargs):
-    x, *rest = _arguments(*args, **kwargs)
-    x = x.clone()
-    return _index_put_(capture, func, (x, *rest), {})
+def _index_put(capture, func, input, indices, values, accumulate=False):
+    return _index_put_(capture, func, input.clone(), indices, values, accumulate)
 
 
-def _masked_select(capture, func, args, kwargs):
-    def call(input, mask):
-        if mask.dtype is not torch.bool:
-            return NotImplemented  # torch has the words for it
-        x, mask = torch.broadcast_tensors(input, mask)
-        return read_at_mask(capture, x, (mask,)) if x.dim() else NotImplemented
-
-    return NotImplemented if kwargs.get("out") is not None else call(*args, **kwargs)
+def _masked_select(capture, func, input, mask, *, out=None):
+    if mask.dtype is not torch.bool or out is not None:
+        return NotImplemented  # torch has the words for it
+    x, mask = torch.broadcast_tensors(input, mask)
+    return read_at_mask(capture, x, (mask,)) if x.dim() else NotImplemented
 
 
-def _nonzero(capture, func, args, kwargs):
+def _nonzero(capture, func, input, *, out=None, as_tuple=False):
     """The places of what is not zero, where a tensor is computed from constants."""
-    def call(input, *, out=None, as_tuple=False):
-        known = None if out is not None else known_value(capture.recorder, input)
-        if known is None:
-            return NotImplemented
-        with private.without_modes():
-            places = known.nonzero()
-        places = torch.ops.aten.lift_fresh(places)
-        return places.unbind(1) if as_tuple or func is torch.where else places
-
-    return NotImplemented if len(args) + len(kwargs) > 2 else call(*args, **kwargs)
+    known = None if out is not None else known_value(capture.recorder, input)
+    if known is None:
+        return NotImplemented
+    with private.without_modes():
+        places = known.nonzero()
+    places = torch.ops.aten.lift_fresh(places)
+    return places.unbind(1) if as_tuple or func is torch.where else places
 
 
-def _where(capture, func, args, kwargs):
+def _where(capture, func, /, *args, **kwargs):
     """``torch.where`` of a condition alone gives the places where it is true."""
     is_alone = len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor)
-    return _nonzero(capture, func, args, kwargs) if is_alone else NotImplemented
-
-
-def _arguments(input, indices, values, accumulate=False):
-    return input, indices, values, accumulate
+    return _nonzero(capture, func, args[0]) if is_alone else NotImplemented
 
 
 WRITES = {

@@ -1,12 +1,40 @@
-"""Layers whose weights have another floating-point type than what they are applied to.
+"""The types of operands: under autocast, and of layers whose weights have another floating-point
+type than what they are applied to.
 
-Torch refuses them; here the weights are cast to the type of the activation.
+Torch refuses the latter; here the weights are cast to the type of the activation.
 """
 
 import torch
 import torch.nn.functional as F
 
 from poptorch._capture.decompose.table import computed_in
+
+
+def autocast(*tensors):
+    """The tensors (or None) in the autocast dtype, if autocast is on; double precision stays."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(_cast(t, dtype) for t in tensors)
+
+
+def widened(tensor):
+    """The tensor (or None) as an operation gets it that autocast, if it is on, runs in float32."""
+    return _cast(tensor, torch.float32) if torch.is_autocast_enabled("cpu") else tensor
+
+
+def autocast_beside(state: torch.Tensor) -> torch.dtype:
+    """The type of what torch computes of products under autocast and of ``state``, which it leaves
+    as it is; that of ``state`` if autocast is off."""
+    if not torch.is_autocast_enabled("cpu"):
+        return state.dtype
+    return torch.promote_types(state.dtype, torch.get_autocast_dtype("cpu"))
+
+
+def _cast(tensor, dtype: torch.dtype):
+    if tensor is None or not tensor.is_floating_point() or tensor.dtype is torch.float64:
+        return tensor
+    return tensor.to(dtype)
 
 
 def follow(x: torch.Tensor, weights):
@@ -17,44 +45,33 @@ def follow(x: torch.Tensor, weights):
             for w in weights]
 
 
-def _weights_at(position: int):
-    """Handler of a function whose weight and bias are the arguments from ``position`` on."""
-
-    def handler(capture, func, args, kwargs):
-        x = args[0] if args else kwargs.get("input")
-        given = list(args[position:position + 2])
-        named = [kwargs.get(name) for name in ("weight", "bias")]
-        is_good = all(isinstance(t, torch.Tensor) for t in (x, *given, *named) if t is not None)
-        if x is None or not is_good:
-            return NotImplemented  # torch has the words for it
-        new = follow(x, [*given, *named])
-        if all(a is b for a, b in zip(new, [*given, *named])):
-            return NotImplemented
-        for name, weight in zip(("weight", "bias"), new[len(given):]):
-            if weight is not None:
-                kwargs = {**kwargs, name: weight}
-        return func(*args[:position], *new[:len(given)], *args[position + 2:], **kwargs)
-
-    return handler
+def _layer(capture, func, input, weight, bias=None, *others, **options):
+    if not all(isinstance(t, torch.Tensor) for t in (input, weight, bias) if t is not None):
+        return NotImplemented  # torch has the words for it
+    new = follow(input, [weight, bias])
+    if new[0] is weight and new[1] is bias:
+        return NotImplemented
+    if bias is not None or others:
+        others = (new[1], *others)
+    return func(input, new[0], *others, **options)
 
 
-def _norm(capture, func, args, kwargs):
-    """A norm of 16-bit numbers by single-precision weights has float32 inside, in eager too."""
-    x = args[0] if args else kwargs.get("input")
-    weights = [*args[2:4], kwargs.get("weight"), kwargs.get("bias")]
-    given = [w for w in weights if isinstance(w, torch.Tensor)]
-    if not (given and isinstance(x, torch.Tensor) and computed_in(x.dtype) is not x.dtype
-            and all(w.dtype is torch.float32 for w in given)):
-        return _FOLLOWING(capture, func, args, kwargs)
-    if args:
-        return func(x.float(), *args[1:], **kwargs).to(x.dtype)
-    return func(**{**kwargs, "input": x.float()}).to(x.dtype)
+def _norm(capture, func, input, shape, weight=None, bias=None, **options):
+    given = [t for t in (weight, bias) if t is not None]
+    if not all(isinstance(t, torch.Tensor) for t in (input, *given)):
+        return NotImplemented  # torch has the words for it
+    if given and computed_in(input.dtype) is not input.dtype \
+            and all(t.dtype is torch.float32 for t in given):
+        # A norm of 16-bit numbers by such weights has float32 inside, in eager too.
+        return func(input.float(), shape, weight, bias, **options).to(input.dtype)
+    new = follow(input, [weight, bias])
+    if new[0] is weight and new[1] is bias:
+        return NotImplemented
+    return func(input, shape, *new, **options)
 
-
-_FOLLOWING = _weights_at(2)
 
 HANDLERS = {
     **dict.fromkeys((F.linear, F.prelu, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d,
-                     F.conv_transpose2d, F.conv_transpose3d), _weights_at(1)),
+                     F.conv_transpose2d, F.conv_transpose3d), _layer),
     **dict.fromkeys((F.layer_norm, F.group_norm), _norm),
 }

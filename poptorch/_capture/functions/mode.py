@@ -1,9 +1,10 @@
 """A torch-function mode: sees calls of torch's Python functions before they decompose.
 
 Handlers keep dropout, batch norm, attention and recurrent layers whole (the other files of this
-folder); those here mark losses and refuse what cannot be recorded.
+folder); those here refuse what cannot be recorded.
 """
 
+import contextlib
 import copy
 import functools
 import sys
@@ -20,6 +21,7 @@ from poptorch._capture.functions import (
     attention,
     ctc,
     hooks,
+    int32_indices,
     mixed_precision,
     others,
     packed,
@@ -31,14 +33,13 @@ from poptorch._capture.functions import layers as functions_layers
 from poptorch._capture.functions import mask as functions_mask
 from poptorch._capture.functions import shapes as functions_shapes
 from poptorch._capture.graph import unknown_sizes, zero_gradients
-from poptorch._capture.graph.constant_values import with_known_values
 from poptorch._capture.graph.losses import STANDARD, STANDARD_OVERLOADS
 from poptorch._capture.loops import functions as functions_loops
 from poptorch._capture.record import input_layouts
 
 
 class Functions(private.TorchFunctionMode):
-    """Sends calls of torch functions to their handlers ``(capture, func, args, kwargs)``.
+    """Sends calls of torch functions to their handlers ``(capture, func, *args, **kwargs)``.
 
     A handler that returns NotImplemented lets torch do it.
     """
@@ -64,6 +65,22 @@ class Functions(private.TorchFunctionMode):
             raise refusal from None
 
     def _called(self, func, types, args, kwargs):
+        try:
+            return self._attempted(func, types, args, kwargs)
+        except Exception as error:
+            for positional, named in int32_indices.in_int64(func, args, kwargs or {}, error):
+                with contextlib.suppress(Exception):
+                    return self._attempted(func, types, positional, named)
+            raise
+
+    def _attempted(self, func, types, args, kwargs):
+        out = self._result(func, types, args, kwargs or {})
+        if func in LOSSES:
+            self._capture.losses.mark_standard(out, func, args, kwargs or {})
+        self._capture.recorder.picks.write_back()
+        return out
+
+    def _result(self, func, types, args, kwargs):
         handler, out = HANDLERS.get(func), NotImplemented
         if handler is None and isinstance(func, private.HigherOrderOperator):
             handler = HIGHER_ORDER.get(func.name(), _refuse_higher_order)
@@ -71,14 +88,13 @@ class Functions(private.TorchFunctionMode):
             handler = _by_torch
         unknown = unknown_sizes.argument_of(types, args, kwargs) if types else None
         if unknown is not None and func not in TAKE_UNKNOWN_SIZES:
-            return unknown.call(self._capture, func, args, kwargs or {})
+            return unknown.call(self._capture, func, args, kwargs)
         if handler is not None:
-            out = handler(self._capture, func, args, kwargs or {})
+            out = handler(self._capture, func, *args, **kwargs)
         if out is NotImplemented:
             if unknown is not None:
                 raise unknown.refusal(func)
-            out = func(*args, **kwargs) if kwargs else func(*args)
-        self._capture.recorder.picks.write_back()
+            out = func(*args, **kwargs)
         return out
 
 
@@ -101,36 +117,26 @@ def _is_question(func) -> bool:
     return getattr(func, "__name__", "") == "__get__" and func.__self__.__name__ not in _VIEWS
 
 
-def _loss(capture, func, args, kwargs):
-    out = func(*args, **kwargs)
-    capture.losses.mark_standard(out, func, args, kwargs)
-    return out
-
-
-def _call(capture, func, args, kwargs):
-    return func(*args, **kwargs)
-
-
-def _by_torch(capture, func, args, kwargs):
+def _by_torch(capture, func, /, *args, **kwargs):
     """By torch's own operations, of which those for whole layers have no rules here."""
     with private.without_onednn(), sdpa_kernel(SDPBackend.MATH):
         return func(*args, **kwargs)
 
 
-def _with(name: str, handler):
-    """``handler`` for a function that does not pass a mode its argument ``name``."""
-    def complete(capture, func, args, kwargs):
+def _with(name: str):
+    """Handler of a function that does not pass a mode its argument ``name``."""
+    def complete(capture, func, /, *args, **kwargs):
         frame = sys._getframe(1)
         while frame is not None and frame.f_code is not func.__code__:
             frame = frame.f_back
         if frame is not None and frame.f_locals[name] is not None:
             kwargs = {**kwargs, name: frame.f_locals[name]}
-        return handler(capture, func, args, kwargs)
+        return func(*args, **kwargs)
 
     return complete
 
 
-def _values(capture, func, args, kwargs):
+def _values(capture, func, /, *args, **kwargs):
     if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
         args = capture.recorder.values.known(args)
     if isinstance(args[0], private.FakeTensor):
@@ -142,26 +148,24 @@ def _values(capture, func, args, kwargs):
         return func(*args, **kwargs)
 
 
-def _address(capture, func, args, kwargs):
+def _address(capture, func, /, *args, **kwargs):
     raise capture.recorder.error(
         "[capture] Python code asks where a tensor lies in memory (Tensor.data_ptr()), which is "
         "decided when forward has been compiled. To know whether two tensors are one, use `is`.")
 
 
-def _register_hook(capture, func, args, kwargs):
+def _register_hook(capture, func, tensor, hook):
     capture.bodies.note_hook()
-    tensor, hook, *_ = *args, kwargs.get("hook")
     return func(tensor, hooks.of_capture(hook) if callable(hook) else hook)
 
 
-def _is_set_to(capture, func, args, kwargs):
+def _is_set_to(capture, func, one, tensor):
     """torch's compares addresses, of which there are none yet."""
-    return _is_same_memory(*args, **kwargs)
+    return _is_same_memory(one, tensor)
 
 
-def _deepcopy(capture, func, args, kwargs):
+def _deepcopy(capture, func, tensor, memo):
     """A copy in memory of its own; torch's own would refer to the node of the tensor."""
-    tensor, memo = args
     if id(tensor) in memo or not isinstance(tensor, private.FakeTensor) or not tensor.is_leaf:
         return NotImplemented
     with torch.no_grad():
@@ -173,8 +177,7 @@ def _deepcopy(capture, func, args, kwargs):
     return made
 
 
-def _set_data(capture, func, args, kwargs):
-    tensor, value = args
+def _set_data(capture, func, tensor, value):
     if tensor.dtype is value.dtype and _is_same_memory(tensor, value):
         return  # `x.data -= y` has changed it, and assigns it to itself
     raise capture.recorder.error(
@@ -182,33 +185,33 @@ def _set_data(capture, func, args, kwargs):
         "the tensor in place: `with torch.no_grad(): tensor.copy_(value)`.")
 
 
-def _is_same_memory(self, tensor) -> bool:
-    return isinstance(self, private.FakeTensor) and isinstance(tensor, private.FakeTensor) \
-        and memory_of(self) == memory_of(tensor) \
-        and (self.shape, self.stride(), self.storage_offset()) \
-        == (tensor.shape, tensor.stride(), tensor.storage_offset())
+def _is_same_memory(one, other) -> bool:
+    return isinstance(one, private.FakeTensor) and isinstance(other, private.FakeTensor) \
+        and memory_of(one) == memory_of(other) \
+        and (one.shape, one.stride(), one.storage_offset()) \
+        == (other.shape, other.stride(), other.storage_offset())
 
 
-def _storage_offset(capture, func, args, kwargs):
-    if capture.recorder.picks.lies_by_value(args[0]):
+def _storage_offset(capture, func, tensor):
+    if capture.recorder.picks.lies_by_value(tensor):
         raise capture.recorder.values.error("Tensor.storage_offset() of x[i]")
     return NotImplemented
 
 
-def _backward(capture, func, args, kwargs):
+def _backward(capture, func, /, *args, **kwargs):
     raise capture.recorder.error(
         "[capture] forward calls backward(); the executor of poptorch.trainingModel computes the "
         "gradients and updates the weights itself. Return the loss, and leave backward() and the "
         "optimizer's step() out.")
 
 
-def _composite(capture, func, args, kwargs):
+def _composite(capture, func, /, *args, **kwargs):
     """A function of torch whose own calls have handlers: its body runs under the mode again."""
     with capture.functions:
         return _without_overrides(func)(*args, **kwargs)
 
 
-def _gradients(capture, func, args, kwargs):
+def _gradients(capture, func, /, *args, **kwargs):
     """By ``_composite``, as checkpoints recompute in it.
 
     Without gradient mode, in which inference is captured, torch takes formulas that cannot be
@@ -217,10 +220,10 @@ def _gradients(capture, func, args, kwargs):
     """
     is_needed = not capture.training and private.is_transformed() and len(args) <= 3
     if not is_needed or torch.is_grad_enabled():
-        return _composite(capture, func, args, kwargs)
+        return _composite(capture, func, *args, **kwargs)
     with torch.enable_grad():
-        return _composite(capture, func, args, {
-            **(kwargs or {}), "create_graph": True, "retain_graph": True})
+        return _composite(capture, func, *args, **{
+            **kwargs, "create_graph": True, "retain_graph": True})
 
 
 @functools.cache
@@ -234,21 +237,20 @@ def _without_overrides(func):
     return copy
 
 
-def _invoke_subgraph(capture, func, args, kwargs):
-    """What ``torch.compiler.nested_compile_region`` becomes in a graph."""
-    subgraph, name, *operands = args
-    with capture.recorder.region(name or func.name()), capture.functions:
+def _invoke_subgraph(capture, func, subgraph, name, *operands):
+    """What ``torch.compiler.nested_compile_region`` becomes in a graph: it runs in place."""
+    with capture.functions:
         return subgraph(*operands)
 
 
-def _custom_function(capture, func, args, kwargs):
+def _custom_function(capture, func, /, *args, **kwargs):
     """A torch.autograd.Function within what torch.func transforms: one level is taken away, and the
     user's methods run under the mode."""
     with capture.functions:
         return private.without_overrides(func, *args, **kwargs)
 
 
-def _refuse_higher_order(capture, func, args, kwargs):
+def _refuse_higher_order(capture, func, /, *args, **kwargs):
     raise capture.recorder.error(
         f"[{func.name()}] forward calls torch.ops.higher_order.{func.name()}, an operation on "
         f"functions, which is not implemented. Use operations on tensors (torch.where for a "
@@ -262,17 +264,18 @@ HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _in
 # Functions whose handlers call operations of ours, of which torch.func has no rules: where it
 # transforms them, torch's own are recorded.
 WHOLE = {*attention.HANDLERS, *ctc.HANDLERS, *functions_layers.HANDLERS,
-         F.embedding_bag, F.multi_margin_loss} \
+         F.embedding_bag} \
     - {F.rrelu, torch.rrelu, torch.rrelu_}
 
 # Functions whose handlers take tensors of unknown sizes.
 TAKE_UNKNOWN_SIZES = {torch.Tensor.__setitem__, *functions_mask.WRITES,
                       *packed.HANDLERS, *recurrent.HANDLERS}
 
+LOSSES = {*STANDARD, *STANDARD_OVERLOADS}
+
 HANDLERS = {
-    **dict.fromkeys((*STANDARD, *STANDARD_OVERLOADS), _loss),
-    F.l1_loss: _with("weight", _loss),
-    torch.chain_matmul: _with("out", _call),
+    F.l1_loss: _with("weight"),
+    torch.chain_matmul: _with("out"),
     torch.Tensor.backward: _backward,
     torch.Tensor.numpy: _values,
     torch.Tensor.tolist: _values,

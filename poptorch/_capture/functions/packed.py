@@ -26,12 +26,10 @@ class Longest(int):
 
 
 class PackedData(UnknownSize):
-    """``data`` of a packed sequence.
+    """``data`` of a packed sequence, packed at ``made_at``: the user's place, the module.
 
-    Attributes:
-        padded: ``[time, batch, ...]``, zero behind the end of each sequence.
-        lengths: of the sequences, ``int64[batch]``.
-        made_at: the user's place and the module of the packing.
+    ``padded`` is ``[time, batch, ...]``, zero behind the end of each sequence; ``lengths`` are
+    ``int64[batch]``.
     """
 
     @classmethod
@@ -58,27 +56,16 @@ class PackedData(UnknownSize):
 
 
 class BatchSizes(UnknownSize):
-    """``batch_sizes`` of a packed sequence: how many sequences have an element at each time.
-
-    Attributes:
-        packed: the :class:`PackedData`; None where the sizes are known.
-        known: the sizes, or None.
-        made_at: the user's place and the module of the packing.
-    """
+    """``batch_sizes`` of ``packed``: how many sequences have an element at each time."""
 
     refusal = PackedData.refusal
 
     def call(self, capture, func, args, kwargs):
         name = getattr(func, "__name__", "")
-        is_first = name == "__getitem__" and type(args[1]) is int and args[1] == 0
-        if self.known is not None:
-            with private.without_modes():
-                out = func(*(self.known if arg is self else arg for arg in args), **kwargs)
-            return int(out) if is_first else out
         padded = self.packed.padded
         if name == "__get__" and func.__self__.__name__ == "device":
             return padded.device
-        if is_first:
+        if name == "__getitem__" and type(args[1]) is int and args[1] == 0:
             return padded.shape[1]  # each sequence has one element at least
         if name == "size" and (*args[1:], *kwargs.values()) == (0,):
             return Longest(padded.shape[0])
@@ -100,23 +87,20 @@ def without_padding(x: torch.Tensor, lengths: torch.Tensor, padding: float = 0.0
 # -- packing -----------------------------------------------------------------------------------
 
 
-def _pack(capture, func, args, kwargs):
-    def call(input, lengths, batch_first=False):
-        if input.dim() < 2 or list(lengths.shape) != [input.shape[not batch_first]] \
-                or not input.shape[batch_first]:
-            return NotImplemented  # torch has the words for it
-        known = known_value(capture.recorder, lengths)
-        x = input.transpose(0, 1) if batch_first else input
-        made_at = capture.recorder.places.here(), capture.recorder.module
-        if known is not None:
-            data, sizes = _packed_by_lengths(x, known)
-            return data, BatchSizes.make(packed=None, known=sizes, made_at=made_at)
-        lengths = _checked_lengths(lengths, x.shape[0])
-        data = PackedData.make(padded=without_padding(x, lengths), lengths=lengths,
-                               made_at=made_at)
-        return data, BatchSizes.make(packed=data, known=None, made_at=made_at)
-
-    return call(*args, **kwargs)
+def _pack(capture, func, input, lengths, batch_first=False):
+    if input.dim() < 2 or list(lengths.shape) != [input.shape[not batch_first]] \
+            or not input.shape[batch_first]:
+        return NotImplemented  # torch has the words for it
+    known = known_value(capture.recorder, lengths)
+    x = input.transpose(0, 1) if batch_first else input
+    made_at = capture.recorder.places.here(), capture.recorder.module
+    if known is not None:
+        data, sizes = _packed_by_lengths(x, known)
+        return data, aten.lift_fresh(sizes)
+    lengths = _checked_lengths(lengths, x.shape[0])
+    data = PackedData.make(padded=without_padding(x, lengths), lengths=lengths,
+                           made_at=made_at)
+    return data, BatchSizes.make(packed=data, made_at=made_at)
 
 
 def _packed_by_lengths(x, lengths: torch.Tensor):
@@ -144,16 +128,13 @@ def _checked_lengths(lengths, time: int):
                    "enforce_sorted=False where they do not.")
 
 
-def _unpack(capture, func, args, kwargs):
-    def call(data, batch_sizes, batch_first, padding_value, total_length):
-        if isinstance(data, PackedData):
-            x, lengths = _padded(data, padding_value, total_length)
-        else:
-            sizes = known_sizes(capture, batch_sizes)
-            x, lengths = unpacked(data, sizes, padding_value, total_length)
-        return x.transpose(0, 1) if batch_first else x, lengths
-
-    return call(*args, **kwargs)
+def _unpack(capture, func, data, batch_sizes, batch_first, padding_value, total_length):
+    if isinstance(data, PackedData):
+        x, lengths = _padded(data, padding_value, total_length)
+    else:
+        sizes = known_sizes(capture, batch_sizes)
+        x, lengths = unpacked(data, sizes, padding_value, total_length)
+    return x.transpose(0, 1) if batch_first else x, lengths
 
 
 def _padded(data: PackedData, padding: float, total):
@@ -179,8 +160,7 @@ def _padded(data: PackedData, padding: float, total):
 
 def known_sizes(capture, batch_sizes) -> torch.Tensor:
     """The values of ``batch_sizes``, of a packed sequence whose data are a tensor."""
-    known = batch_sizes.known if isinstance(batch_sizes, BatchSizes) else \
-        known_value(capture.recorder, batch_sizes)
+    known = known_value(capture.recorder, batch_sizes)
     if known is None:
         raise capture.recorder.values.error_of_packed(batch_sizes) or capture.recorder.error(
             "[pad_packed_sequence] the batch sizes of a packed sequence are values of each call, "

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.functions.autocast import autocast, autocast_beside
-from poptorch._capture.functions.mixed_precision import follow
+from poptorch._capture.functions.mixed_precision import autocast, autocast_beside, follow
 from poptorch._capture.functions.packed import (
     PackedData,
     inside,
@@ -107,18 +106,14 @@ def _ordered(x, order):
     return x if order is None else x.gather(0, order.unsqueeze(2).expand(x.shape))
 
 
-def _is_other(args, kwargs) -> bool:
-    """Whether the arguments are none of one sequence for each entry of the batch."""
-    return bool(kwargs) or len(args) != 9 or not isinstance(args[3], bool)
-
-
-def _of_packed(function):
+def _handler(function):
     """A handler that takes packed sequences too: their batch sizes stand in second place."""
 
-    def handler(capture, func, args, kwargs):
-        if kwargs or len(args) != 9 or not isinstance(args[1], torch.Tensor) \
-                or not isinstance(args[3], (list, tuple)):
-            return function(capture, func, args, kwargs)
+    def handler(capture, func, /, *args, **kwargs):
+        if kwargs or len(args) != 9:
+            return NotImplemented
+        if isinstance(args[3], bool):
+            return function(capture, *args[:3], args[3:])
         data, sizes, states, weights, *settings = args
         is_known = not isinstance(data, PackedData)
         if is_known:
@@ -126,7 +121,7 @@ def _of_packed(function):
             x, lengths = unpacked(data, sizes)
         else:
             x, lengths = data.padded, data.lengths
-        out = function(capture, func, (x, states, weights, *settings, False), {}, lengths)
+        out = function(capture, x, states, weights, (*settings, False), lengths)
         if out is NotImplemented:
             return out
         y, *ends = out
@@ -138,29 +133,22 @@ def _of_packed(function):
 
 
 def _cell(run, step):
-    """What computes a layer in one direction: ``run(x, *states, *weights, reverse=...)`` or, where
+    """What computes a layer in one direction: ``run(x, *states, *weights, reverse)`` or, where
     ``torch.func`` transforms it, which has no rules for that, ``step`` for each time."""
     def cell(x, states, weights, reverse):
         if private.is_transformed():
             return library.by_steps(step, x, states, *weights, reverse)
-        return run(x, *states, *weights, reverse=reverse)[:1 + len(states)]
+        return run(x, *states, *weights, reverse)[:1 + len(states)]
 
     return cell
 
 
-def _whole_lstm(*layer, reverse: bool):
-    return ops.lstm(*layer, reverse, torch.is_grad_enabled())
-
-
-@_of_packed
-def _lstm(capture, func, args, kwargs, lengths=None):
-    if _is_other(args, kwargs):
-        return NotImplemented
-    x, states, weights, *settings = args
+@_handler
+def _lstm(capture, x, states, weights, settings, lengths=None):
     if len(states) != 2 or not all(t.is_floating_point() for t in (x, *states)):
         return NotImplemented  # torch has the words for it
 
-    cell = _cell(_whole_lstm, library.lstm_step)
+    cell = _cell(lambda *layer: ops.lstm(*layer, torch.is_grad_enabled()), library.lstm_step)
     is_projected = states[0].shape[-1] != states[1].shape[-1]
     cell_type = autocast_beside(states[1])
     starts_at_zero = is_projected and not private.is_transformed() \
@@ -207,11 +195,8 @@ def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
     ``run`` and ``step`` are those of a cell.
     """
 
-    @_of_packed
-    def handler(capture, func, args, kwargs, lengths=None):
-        if _is_other(args, kwargs):
-            return NotImplemented
-        x, state, weights, *settings = args
+    @_handler
+    def handler(capture, x, state, weights, settings, lengths=None):
         if not (x.is_floating_point() and state.is_floating_point()):
             return NotImplemented  # torch has the words for it
         if lower_precision:
@@ -231,11 +216,10 @@ def _one_state(run, step, lower_precision: bool = False, stops: tuple = ()):
 
 
 # Under autocast a GRU's results have the type of its state, single precision mostly, in torch too.
-_GRU = _one_state(lambda *layer, reverse: ops.gru(*layer, reverse, torch.is_grad_enabled()),
-                  library.gru_step)
-_TANH = _one_state(lambda *layer, reverse: ops.rnn(*layer, "tanh", reverse),
+_GRU = _one_state(lambda *layer: ops.gru(*layer, torch.is_grad_enabled()), library.gru_step)
+_TANH = _one_state(lambda *layer: ops.rnn(*layer[:-1], "tanh", layer[-1]),
                    library.RNN_STEPS["tanh"], lower_precision=True)
-_RELU = _one_state(lambda *layer, reverse: ops.rnn(*layer, "relu", reverse),
+_RELU = _one_state(lambda *layer: ops.rnn(*layer[:-1], "relu", layer[-1]),
                    library.RNN_STEPS["relu"], lower_precision=True, stops=(-1e4,))
 
 # As modules call them, and as exported programs do.

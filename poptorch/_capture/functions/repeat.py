@@ -8,14 +8,11 @@ from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.library.value_checks import checked
 
 
-def _repeat_interleave(capture, func, args, kwargs):
-    if len(args) == 1 and "repeats" not in kwargs:
-        return _repeated(capture, None, args[0], None, **kwargs)
-    return _repeated(capture, *args, **kwargs)
-
-
-def _repeated(capture, input, repeats, dim=None, *, output_size=None):
-    """``input`` with each of its parts as often as ``repeats`` says; None: the numbers of parts."""
+def _repeat_interleave(capture, func, input=None, repeats=None, dim=None, *, output_size=None):
+    """``input`` with each of its parts as often as ``repeats`` says; ``repeats`` alone gives the
+    numbers of the parts."""
+    if repeats is None:
+        input, repeats = None, input
     if not isinstance(repeats, torch.Tensor):
         return NotImplemented
     x = input.reshape(-1) if input is not None and dim is None else input
@@ -47,7 +44,7 @@ def _numbers(repeats, count: int):
                    f"number, or one of them is negative. Pass the sum of the repeats.")
 
 
-def _tensor_split(capture, func, args, kwargs):
+def _tensor_split(capture, func, /, *args, **kwargs):
     names = ("indices_or_sections", "tensor_indices_or_sections")
     given = args[1] if len(args) > 1 else next((kwargs[n] for n in names if n in kwargs), None)
     if not isinstance(given, torch.Tensor):

@@ -38,34 +38,22 @@ _ATTRIBUTES = {"dtype", "device", "requires_grad", "ndim", "is_leaf", "layout"}
 
 
 class Mask:
-    """A mask by which something was read.
-
-    Args:
-        capture: that it is used in.
-        index: the tensor as the user gave it, of bools or bytes.
-    """
+    """A mask by which something was read: a tensor of bools or bytes."""
 
     def __init__(self, capture, index: torch.Tensor):
-        recorder = self._recorder = capture.recorder
-        self._node = recorder.node_of(index)
+        self._node = capture.recorder.node_of(index)
         self.value = index.bool().clone()
-        self._read = recorder.node_of(self.value)
+        self._read = capture.recorder.node_of(self.value)
 
-    def is_same(self, index: torch.Tensor) -> bool:
-        """Whether a tensor certainly has the values that the mask had when it was read."""
-        recorder = self._recorder
-        node = recorder.node_of(index)
-        if node.graph is not self._node.graph or recorder.graph is not node.graph:
+    def is_same(self, other: "Mask") -> bool:
+        """Whether both certainly had the same values when they were read."""
+        if self is other:
+            return True
+        nodes = self._node, other._node
+        if len({node.graph for node in (*nodes, self._read, other._read)}) > 1:
             return False
-        since = self._read if node is self._node else self._node
-        return same_value(self._node, node, changed_memory(node.graph, since))
-
-    def __eq__(self, other):
-        return self is other or isinstance(other, Mask) and self._node.graph is other._node.graph \
-            and same_value(self._node, other._node, changed_memory(
-                self._node.graph, min(self._node, other._node)))
-
-    __hash__ = None
+        since = min(self._read, other._read) if nodes[0] is nodes[1] else min(nodes)
+        return same_value(*nodes, changed_memory(since.graph, since))
 
     def beside(self, behind: int) -> torch.Tensor:
         """The mask with dimensions of size 1 behind its own."""
@@ -75,15 +63,12 @@ class Mask:
 class Selection(UnknownSize):
     """``x[mask]``.
 
-    Attributes:
-        full: has the dimensions of the mask in the place of the one that counts what is selected.
-        mask: the :class:`Mask`.
-        behind: how many dimensions follow those of the mask.
-        made_at: the user's place and the module of the read.
+    ``full`` has the dimensions of ``mask`` in the place of the one that counts what is selected,
+    and ``behind`` dimensions that follow. It was read at ``made_at``: the user's place, the module.
     """
 
     def call(self, capture, func, args, kwargs):
-        name = _name(func)
+        name, _ = _name(func)
         if self.is_of_function():
             raise self.refusal(func)
         if name == "__get__":
@@ -96,9 +81,7 @@ class Selection(UnknownSize):
         if name in ("sum", "mean") and not _has_dims(args, kwargs) and self is args[0]:
             return self._reduced(name, **kwargs)
         if func in _LOSSES_OF_ELEMENTS or func in _LOSSES_OF_CLASSES:
-            loss = self._loss(func, args, kwargs)
-            capture.losses.mark_standard(loss, func, args, kwargs)
-            return loss
+            return self._loss(func, args, kwargs)
         if name in _SAME_ELEMENTS:
             if len([a for a in args if isinstance(a, UnknownSize)]) != 1 or self is not args[0]:
                 raise self.refusal(func)
@@ -109,10 +92,10 @@ class Selection(UnknownSize):
             raise self.refusal(func)
         return self._elementwise(func, args, kwargs)
 
-    def fits(self, mask, behind: int) -> bool:
+    def fits(self, capture, index: torch.Tensor, behind: int) -> bool:
         """Whether it is what that mask selects of a tensor with ``behind`` more dimensions."""
         return not self.is_of_function() and self.behind == behind \
-            and self.mask.is_same(mask)
+            and self.mask.is_same(Mask(capture, index))
 
     def _dims(self) -> int:
         return self.full.dim() - self.mask.value.dim() + 1
@@ -160,7 +143,8 @@ class Selection(UnknownSize):
         """Raises the refusal unless all selections are by the mask of this one."""
         if any(isinstance(value, UnknownSize) and not (
                 isinstance(value, Selection) and not value.is_of_function()
-                and value.mask == self.mask and (value.behind == self.behind or not of_one_size))
+                and (value.behind == self.behind or not of_one_size)
+                and value.mask.is_same(self.mask))
                for value in values):
             raise self.refusal(func)
 
@@ -170,7 +154,7 @@ class Selection(UnknownSize):
         # A gradient of one number adds up what all places give.
         again = any(not isinstance(t, UnknownSize) and t.dim() == 0 and t.requires_grad
                     for t in tensors)
-        changed = args[0] if _is_in_place(func) else None
+        changed = args[0] if _name(func)[1] else None
         if again and isinstance(changed, Selection):
             changed.full.copy_(_or_ones(changed.mask.beside(self.behind), changed.full))
 
@@ -216,23 +200,19 @@ def selected(capture, view, index, before: int) -> Selection:
                           made_at=(capture.recorder.places.here(), capture.recorder.module))
 
 
-def _name(func) -> str:
-    """The name of a function or operator without what says that it works in place."""
+def _name(func) -> tuple[str, bool]:
+    """The name of a function or operator, and whether it works in place, which the name leaves
+    out."""
     name = getattr(func, "__name__", "").partition(".")[0]
-    if name.startswith("__") and name.endswith("__") and name != "__get__":
-        name = name.strip("_")
-        if name[:1] in ("i", "r") and name not in ("invert", "rshift"):
-            short = name[1:]
-            name = short if short in _OPERATORS or hasattr(aten, short) else name
-        return _OPERATORS.get(name, name)
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
-
-
-def _is_in_place(func) -> bool:
-    name = getattr(func, "__name__", "").partition(".")[0]
-    if name.startswith("__"):
-        return name.startswith("__i") and name != "__invert__"
-    return name.endswith("_")
+    if not name.startswith("__") or name == "__get__":
+        is_in_place = name.endswith("_") and name != "__get__"
+        return name[:-1] if is_in_place else name, is_in_place
+    name, short = name.strip("_"), name.strip("_")[1:]
+    is_in_place = name.startswith("i") and name != "invert"
+    if name[:1] in ("i", "r") and name not in ("invert", "rshift") \
+            and (short in _OPERATORS or hasattr(aten, short)):
+        name = short
+    return _OPERATORS.get(name, name), is_in_place
 
 
 @functools.cache

@@ -19,7 +19,7 @@ _OF_VIEWS = {
 }
 
 
-def _change(capture, func, args, kwargs):
+def _change(capture, func, /, *args, **kwargs):
     recorder, tensor = capture.recorder, args[0]
     is_refused = tensor.is_leaf and tensor.requires_grad  # by autograd
     if not torch.is_grad_enabled() or is_refused or not isinstance(tensor, private.FakeTensor) \

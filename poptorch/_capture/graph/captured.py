@@ -6,7 +6,6 @@ import torch
 
 from poptorch._annotations.annotations import BlockUse
 from poptorch._base.pytree.structure import Structure
-from poptorch._capture.graph.regions import region_of
 from poptorch._capture.graph.stream_overlap import Overlap
 
 
@@ -90,8 +89,7 @@ class Captured:
             value (:mod:`read_values`), with their paths in the module; None for one that is
             elsewhere.
         modes: the modules of which ``forward`` read whether they are in training mode.
-        outer_attributes: like ``attributes``, of objects that names outside of ``forward`` lead to.
-        environment: the variables of the environment that ``forward`` read.
+        outer: the guards of what ``forward`` may have read outside of the module.
     """
 
     graph: torch.fx.Graph
@@ -108,59 +106,10 @@ class Captured:
     host_sites: list = field(default_factory=list)
     plain_tensors: list[tuple[torch.Tensor, str | None]] = field(default_factory=list)
     modes: list[torch.nn.Module] = field(default_factory=list)
-    outer_attributes: list[tuple] = field(default_factory=list)
-    environment: list[str] = field(default_factory=list)
+    outer: list = field(default_factory=list)
 
     def changed_buffers(self) -> list[str]:
         """The paths of the buffers that ``forward`` changes."""
         names = {spec.name for spec in self.inputs if spec.kind == "buffer"}
         return [spec.name for spec in self.outputs
                 if spec.kind == "buffer_update" and spec.name in names]
-
-    def rebuild_output(self, tensors: list):
-        """What ``forward`` returns, with ``tensors`` in place of the ``output`` results."""
-        return self.out_spec.unflatten(tensors)
-
-    def text(self) -> str:
-        """The graph in a readable form, one line a node; tests compare it."""
-        return "\n".join([*_lines(self.graph), *self._ends()]) + "\n"
-
-    def _ends(self):
-        return [f"{spec.kind} {spec.name}: %{spec.node.name}" for spec in self.outputs]
-
-
-def _lines(graph: torch.fx.Graph):
-    """A line for each node; the graph of a region is indented below its node."""
-    for node in graph.nodes:
-        if node.op == "output":
-            continue
-        yield _line(node)
-        if region_of(node) is not None:
-            inner = region_of(node).graph
-            yield from (f"    {line}" for line in _lines(inner))
-            yield f"    return {_argument(next(reversed(inner.nodes)).args[0])}"
-
-
-def _line(node: torch.fx.Node) -> str:
-    if node.op == "placeholder":
-        return f"%{node.name} : {_type(node.meta['val'])}"
-    target = str(node.target) if hasattr(node.target, "_schema") else node.target.__name__
-    arguments = [_argument(a) for a in node.args]
-    arguments += [f"{key}={_argument(value)}" for key, value in node.kwargs.items()]
-    return f"%{node.name} = {target}({', '.join(arguments)}) : {_type(node.meta['val'])}"
-
-
-def _argument(value) -> str:
-    if isinstance(value, torch.fx.Node):
-        return f"%{value.name}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_argument, value))}]"
-    return str(value)
-
-
-def _type(val) -> str:
-    if isinstance(val, torch.Tensor):
-        return f"{str(val.dtype).removeprefix('torch.')}[{','.join(map(str, val.shape))}]"
-    if isinstance(val, (list, tuple)):
-        return f"({', '.join(map(_type, val))})"
-    return "none"

@@ -9,11 +9,10 @@ from torch import fx
 from poptorch._base.layout import memory_of
 from poptorch._base.pytree.structure import map_only
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.decompose.functional_ops import mutated_arguments
-from poptorch._capture.graph.regions import region
+from poptorch._capture.graph.views import written_by
 from poptorch._capture.library import tensor_nodes
 
-_ELEMENTS = 1 << 20  # of a tensor, so that it does not take long
+_ELEMENTS = 1 << 24  # of a tensor, so that it does not take long
 
 
 class _Unknown(Exception):
@@ -25,15 +24,11 @@ class _Changed(_Unknown):
 
 
 def known_value(recorder, tensor: torch.Tensor,
-                states: dict[fx.Node, torch.Tensor] | None = None) -> torch.Tensor | None:
+                states: dict[fx.Node, torch.Tensor] | None = None,
+                is_noted: bool = True) -> torch.Tensor | None:
     """The value of a tensor that no input, parameter or buffer has a part in; None for others.
-
-    Args:
-        recorder: of the capture.
-        tensor: any.
-        states: the values of parameters and buffers that may have a part in it, too. Those that
-            have are noted as read.
-    """
+    Those of ``states``, parameters and buffers with their values, may have a part in it, and are
+    then noted as read unless ``is_noted`` is False."""
     node = tensor_nodes.node_of(tensor)
     if node is None:
         if isinstance(tensor, private.FakeTensor):
@@ -49,12 +44,13 @@ def known_value(recorder, tensor: torch.Tensor,
             try:
                 value = _value(recorder, node, changed, values)
                 computed = [one for one in values if one not in states]
-                for used in {node, *(part for one in computed for part in one.all_input_nodes)}:
-                    if used in states:
-                        recorder.values.note_state(used)
-                return value
             except _Changed:
-                return _replayed(recorder, node)
+                computed = _history(recorder, node, states)
+                value = _replayed(recorder, node, states, computed)
+            used = {node, *(part for one in computed for part in one.all_input_nodes)}
+            for state in used & states.keys() if is_noted else ():
+                recorder.values.note_state(state)
+            return value
     except _Unknown:
         return None
 
@@ -93,13 +89,7 @@ def changes(graph: fx.Graph, since: fx.Node | None = None) -> Iterator[tuple[fx.
     for node in reversed(graph.nodes):
         if node is since:
             return
-        if node.target is region:
-            yield from ((node, memory_of(outer.meta["val"])) for outer in node.args)
-        for position, name in mutated_arguments(node.target):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
-            for part in given if isinstance(given, (list, tuple)) else [given]:
-                if isinstance(part, fx.Node):
-                    yield node, memory_of(part.meta["val"])
+        yield from ((node, memory_of(part.meta["val"])) for part in written_by(node))
 
 
 def changed_memory(graph: fx.Graph, since: fx.Node | None = None) -> set[int]:
@@ -133,14 +123,14 @@ def _constant(recorder, node: fx.Node) -> torch.Tensor:
     return recorder.constant(node).detach()
 
 
-def _replayed(recorder, node: fx.Node) -> torch.Tensor:
+def _replayed(recorder, node: fx.Node, states: dict, history: list[fx.Node]) -> torch.Tensor:
     """The value after all changes: what it depends on is computed once more, in memory that views
     share as in ``forward``."""
-    if recorder.is_in_region() or node.graph is not recorder.graph:
-        raise _Unknown  # a loop repeats changes
     values = {}
-    for each in _history(recorder, node):
-        if each in recorder.constants:
+    for each in history:
+        if each in states:
+            value = states[each].clone()
+        elif each in recorder.constants:
             value = _constant(recorder, each).clone()
         else:
             value = each.target(*fx.map_arg(each.args, values.get),
@@ -153,8 +143,10 @@ def _replayed(recorder, node: fx.Node) -> torch.Tensor:
     return values[node].clone()
 
 
-def _history(recorder, node: fx.Node) -> list[fx.Node]:
+def _history(recorder, node: fx.Node, states: dict) -> list[fx.Node]:
     """The operations that a value depends on, in their order: also those that change its memory."""
+    if recorder.is_in_region() or node.graph is not recorder.graph:
+        raise _Unknown  # a loop repeats changes
     changing = {}
     for each, memory in changes(node.graph):
         changing.setdefault(each, set()).add(memory)
@@ -165,7 +157,7 @@ def _history(recorder, node: fx.Node) -> list[fx.Node]:
         val = each.meta.get("val")
         is_operation = each.op == "call_function" and is_repeatable(each.target, may_change=True)
         # A tensor of the user's that is changed has another value in the next call.
-        is_constant = each in recorder.constants and (
+        is_constant = each in states or each in recorder.constants and (
             "fresh" in each.meta or memory_of(val) not in recorder.changed)
         if not is_operation and not is_constant or "picked" in each.meta \
                 or isinstance(val, torch.Tensor) and val.numel() > _ELEMENTS:

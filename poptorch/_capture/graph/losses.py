@@ -1,8 +1,8 @@
 """Finds the loss: the marked tensor that all other marked ones flow into.
 
-Where losses flow is seen in autograd's graph. Its edges are pairs: a node, and the number of one of
-its results. A loss in the body of a loop or a branch stands there for the results of the loop that
-are computed from it.
+Where losses flow is seen in autograd's graph, whose edges are pairs: a node, and the number of one
+of its results. A loss in the body of a loop stands for the results of the loop that are computed
+from it.
 """
 
 import contextlib
@@ -50,12 +50,8 @@ _SAME_NUMBER = frozenset(
 
 @dataclass(frozen=True)
 class _Loss:
-    """One tensor that was marked: by which autograd node it was made, and where.
-
-    Attributes:
-        edges: of one in a body: those of the results of the loop that are computed from it; None
-            outside of bodies.
-    """
+    """One tensor that was marked, and the autograd node that made it; of one in a body, the
+    ``edges`` of the results of the loop that are computed from it."""
 
     tensor: torch.Tensor
     node: object
@@ -79,11 +75,8 @@ class _Loss:
 
 
 class BodyLosses:
-    """The losses of a body; what becomes of them is seen once it has been traced.
-
-    Attributes:
-        marked, standard: in it, and in bodies within.
-    """
+    """The losses of a body, and of bodies within; what becomes of them is seen once it has been
+    traced."""
 
     def __init__(self, marked: list[_Loss], standard: list[_Loss]):
         self.marked, self.standard = marked, standard
@@ -104,13 +97,9 @@ class BodyLosses:
 
     def outside(self, losses: list[_Loss], results: list[torch.Tensor],
                 carried: int) -> list[_Loss]:
-        """What losses of the body are outside of it.
-
-        Args:
-            losses: the marked or the standard ones.
-            results: of the loop; empty: no gradient goes through it.
-            carried: how many of the first results the next round takes as arguments.
-        """
+        """What losses of the body are outside of it, where the loop has ``results``, none if no
+        gradient goes through it. The next round takes the first ``carried`` results as
+        arguments."""
         found, edges = [], [(x.grad_fn, x.output_nr) for x in results]
         node = next((node for node, _ in edges if node is not None), None)
         for loss in losses:
@@ -155,10 +144,8 @@ class Losses:
         self._note(self._marked, loss, "identity_loss")
 
     def mark_standard(self, loss: torch.Tensor, function, args: tuple, kwargs: dict) -> None:
-        """Notes what one of torch's loss functions returned for some arguments.
-
-        One that is not reduced is not the loss yet: what forward makes of it is.
-        """
+        """Notes what one of torch's loss functions returned. One that is not reduced is not the
+        loss yet: what forward makes of it is."""
         is_reduced = _is_reduced(function, args, kwargs)
         self._note(self._standard if is_reduced else self._unreduced, loss,
                    _name(function))
@@ -169,16 +156,11 @@ class Losses:
                                 self._recorder.module, name))
 
     def final(self, results: list, names: list[str]) -> torch.Tensor:
-        """The loss to differentiate.
+        """The loss to differentiate, where ``forward`` returned the results.
 
-        Args:
-            results: the tensors that ``forward`` returned.
-            names: of them.
-
-        Raises:
-            poptorch.Error: None is marked, or several that do not flow into one of them, or
-                nothing but functions of PyTorch marked one, and ``forward`` returns what is
-                computed from the loss, and not the loss.
+        Raises a :class:`poptorch.Error` if none is marked, or several that do not flow into one of
+        them, or if only PyTorch's functions marked one and ``forward`` returns what is computed
+        from it, but not the loss.
         """
         marked, standard = _outermost(self._marked), _outermost(self._standard)
         joined = self._marked if marked else [*self._standard, *self._marked]
@@ -198,8 +180,7 @@ class Losses:
 
     def _check_standard(self, final: _Loss, results: list[torch.Tensor]) -> None:
         """Raises an Error if a result is computed from the marked loss, and from one of PyTorch
-        that does not flow into it. Warns of one that only other results are computed from.
-        """
+        that does not flow into it. Warns of one that only other results are computed from."""
         apart = _outside(final, [loss for loss in self._standard if loss.node is not None])
         found = {}
         for edges in map(_edges, results) if apart else ():
@@ -287,22 +268,18 @@ def _is_reduced(function, args: tuple, kwargs: dict) -> bool:
 
 def _reduction(overload, args: tuple, kwargs: dict) -> int:
     """The argument ``reduction`` of an overload; 0: the result is not reduced."""
-    for position, argument in enumerate(overload._schema.arguments):
-        if argument.name == "reduction":
-            given = args[position] if position < len(args) else argument.default_value
-            return kwargs.get("reduction", given)
-    raise AssertionError(f"[{overload}] has no argument reduction, as a loss function has. Please "
-                         f"report this.")
+    arguments = overload._schema.arguments
+    position = [argument.name for argument in arguments].index("reduction")
+    given = args[position] if position < len(args) else arguments[position].default_value
+    return kwargs.get("reduction", given)
 
 
 _signature = functools.cache(inspect.signature)
 
 
 def _check_returned(loss: _Loss, results: list, names: list[str]) -> None:
-    """Raises an Error if what is computed from the loss is returned in its stead.
-
-    That is probably the value to be minimised.
-    """
+    """Raises an Error if forward returns what is computed from the loss in its stead, which is
+    probably the value to be minimised."""
     if loss.root is None or any(_holds(result, loss) for result in results):
         return
     for result, name in zip(results, names):

@@ -1,11 +1,9 @@
 """``as_strided`` and its kin: operations that see the memory of a tensor and not its values.
 
-A tensor that owns its memory fills it without gaps, or nothing is known of what lies between its
-elements. So its memory is a tensor of one dimension, made of it by views::
+The memory of a tensor that fills it without gaps is a tensor of one dimension, made of it by
+views::
 
     as_strided(x.t()[1:], [3], [1], 2)   =>   elements(view(x, [n]), [3], [1], 2)
-
-and what eager reads there is found whatever the layout of the compiled program.
 """
 
 import math
@@ -31,9 +29,9 @@ class Memory:
             aten.as_strided_copy.default: self._as_strided_copy,
             aten.as_strided_scatter.default: self._as_strided_scatter,
             aten.resize_.default: self._resize,
-            aten.set_.source_Tensor: self._set,
-            aten.set_.source_Storage: self._refuse_storage,
-            aten.set_.source_Storage_storage_offset: self._refuse_storage,
+            aten.set_.source_Tensor: self._refuse_set,
+            aten.set_.source_Storage: self._refuse_set,
+            aten.set_.source_Storage_storage_offset: self._refuse_set,
         }
 
     # -- handlers ------------------------------------------------------------------------------
@@ -49,26 +47,16 @@ class Memory:
         return self._become(tensor, func, size, stride, offset)
 
     def _as_strided_scatter(self, func, args, kwargs):
-        (tensor, *rest), src = (args[0], *args[2:]), args[1]
-        tensor, size, stride, offset = _window(self._recorder.fake(tensor), *rest, **kwargs)
-        src = self._recorder.fake(src)
-        flat, first = self._flat(tensor)
-        where = size, stride, offset - first
-        self._check(tensor, flat, *where, is_changed=True)
-        changed = self._recorder.run(ops.elements_scatter.default, flat, src, *where)
-        own = list(tensor.size()), list(tensor.stride()), tensor.storage_offset() - first
-        out = self._recorder.run(ops.elements.default, changed, *own)
-        return self._recorder.laid_out(out, tensor.stride())
+        tensor, size, stride, offset = _window(args[0], *args[2:], **kwargs)
+        with self._recorder:
+            out = tensor.clone()
+            out.as_strided(size, stride, offset - tensor.storage_offset()).copy_(args[1])
+        return out
 
     def _resize(self, func, args, kwargs):
         tensor, size = args
         form = kwargs.get("memory_format") or torch.contiguous_format
         stride = torch.empty(size, device="meta", memory_format=form).stride()
-        if math.prod(size) and self._recorder.shapes.is_replaceable(tensor):
-            with self._recorder:  # numbers that were never written
-                value = torch.zeros(size, dtype=tensor.dtype).contiguous(memory_format=form)
-            self._recorder.shapes.replace(tensor, value, func)
-            return tensor
         if math.prod(size) > tensor.untyped_storage().nbytes() // tensor.itemsize:
             raise self._recorder.error(
                 f"[capture] resize_ enlarges a tensor from {list(tensor.shape)} to {list(size)}, "
@@ -76,19 +64,11 @@ class Memory:
                 f"by torch.zeros, and copy what is known into it.")
         return self._become(tensor, func, size, stride, tensor.storage_offset())
 
-    def _set(self, func, args, kwargs):
-        tensor, source = args
-        node = self._recorder.node_of(source)
-        self._recorder.shapes.check(tensor, func)
-        out = func(tensor, self._recorder.fake(source))
-        self._recorder.shapes.rename(tensor, node)
-        return out
-
-    def _refuse_storage(self, func, args, kwargs):
+    def _refuse_set(self, func, args, kwargs):
         raise self._recorder.error(
-            "[capture] forward gives a tensor the memory of a storage (Tensor.set_), which a "
-            "compiled program does not have. Make a view of the tensor that the memory belongs "
-            "to, for instance by as_strided.")
+            "[capture] forward gives a tensor the memory of another tensor or of a storage "
+            "(Tensor.set_). Make a view of the tensor that the memory belongs to, for instance by "
+            "as_strided, or copy the values: `x.copy_(value)`.")
 
     # -- what they have in common --------------------------------------------------------------
 
@@ -144,7 +124,7 @@ class Memory:
             flat = recorder.run(aten._neg_view.default, flat)
         return flat, flat.storage_offset()
 
-    def _check(self, tensor, flat, size, stride, offset, is_changed=False) -> None:
+    def _check(self, tensor, flat, size, stride, offset) -> None:
         """Checks that all the places are in the tensor's memory."""
         if 0 in size:
             return
@@ -155,11 +135,6 @@ class Memory:
                 f"[capture] as_strided with sizes {list(size)} and strides {list(stride)} uses "
                 f"the elements {offset} to {last} of the memory of a tensor of {flat.numel()} "
                 f"elements. {_advice(root)}")
-        if is_changed and layout.lies_on_itself(size, stride):
-            raise self._recorder.error(
-                f"[capture] as_strided_scatter writes to a view of sizes {list(size)} and strides "
-                f"{list(stride)}, several elements of which are one in memory. Write to a view "
-                f"whose elements are apart.")
 
 
 def _advice(root) -> str:

@@ -1,15 +1,12 @@
 """A module tree made again around the same attributes, for ``forward`` to run on.
 
-The user's modules are used by other threads while one is captured. What runs instead are objects
-of the same classes, with the same attributes, but tables of parameters, buffers and children of
-their own. Where an attribute leads to a module of the tree (the module itself, a method bound to
-it, a container of these), the clone's leads to the clone.
+Other threads may use the user's modules meanwhile. The clones are of the same classes, with tables
+of parameters, buffers and children of their own; attributes that lead to a module of the tree (also
+by a bound method or in a container) lead to its clone.
 
-What leads to a module in another way, as a closure, a hook and an object in an attribute do, still
-leads to the user's. While ``forward`` runs, the attributes of that one are those of its clone, see
-:class:`attributes.Attributes`; what compares the two by identity finds them different. Operations
-on parameters that were taken from the user's module before are recorded as such of the clone's, as
-they are known.
+Closures, hooks and other objects still lead to the user's modules, whose attributes are those of
+the clones while ``forward`` runs, see :class:`attributes.Attributes`. What compares the two by
+identity finds them different.
 """
 
 import copy
@@ -31,11 +28,7 @@ RECURRENT_CACHES = ("_flat_weights", "_flat_weight_refs")
 
 
 class Clones:
-    """The clones of some modules.
-
-    Args:
-        modules: all modules of the tree, each once.
-    """
+    """The clones of all modules of a tree, each once."""
 
     def __init__(self, modules: list[torch.nn.Module]):
         self._pairs = [(module, _new(module)) for module in modules]
@@ -66,15 +59,8 @@ class Clones:
         return _led(value, self._to_user)
 
     def check_hooks(self, names: dict[int, str]) -> None:
-        """Checks that ``forward`` left the hooks of the modules.
-
-        Args:
-            names: the path of each module, by its identity.
-
-        Raises:
-            poptorch.Error: It added one that stays, or removed one: with it the next call of the
-                module would compute something else.
-        """
+        """Raises an Error if ``forward`` added a hook that stays or removed one: the next call
+        would compute something else. ``names`` has the path of each module by its identity."""
         for module, clone in self._pairs:
             for kind in HOOKS if clone is not module else ():
                 if list(own_attributes(module)[kind]) != list(own_attributes(clone)[kind]):

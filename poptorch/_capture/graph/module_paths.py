@@ -10,12 +10,8 @@ from torch.nn.modules.module import (
 
 
 class ModulePaths:
-    """While it is entered, ``recorder.module`` is the dotted path of the module that runs.
-
-    Args:
-        names: path of each module by its identity.
-        recorder: whose ``module`` is set.
-    """
+    """While it is entered, ``recorder.module`` is the dotted path of the module that runs;
+    ``names`` has the paths by the identity of the modules."""
 
     def __init__(self, names: dict[int, str], recorder):
         self._names = names

@@ -25,16 +25,11 @@ class MultiConvs:
         return self._open
 
     def end(self, begun: tuple, settings: dict, is_whole: bool) -> None:
-        """Ends one.
+        """Ends the one that ``begun`` stands for; in ``settings`` a tuple has one value for each
+        convolution.
 
-        Args:
-            begun: what :meth:`begin` returned.
-            settings: values by kind of annotation, a tuple for one of each convolution.
-            is_whole: whether all of it has run: forward may have failed, and a checkpoint's
-                function is left by an exception once all is recomputed that is needed.
-
-        Raises:
-            poptorch.Error: There is no convolution, or a tuple has another length than they.
+        ``is_whole`` is False if an exception left it: forward failed, or a checkpoint's function
+        was left once all is recomputed that is needed.
         """
         self._open = None
         found = list(_convolutions(*begun))

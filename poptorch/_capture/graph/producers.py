@@ -41,13 +41,8 @@ class Producers:
     """The operations that gave the tensors of one capture."""
 
     def annotate(self, tensor: torch.Tensor, kind: str, value) -> bool:
-        """Annotates the product, convolution or gather that gave a tensor.
-
-        A bias that is added, a cast and another form of it are looked through.
-
-        Returns:
-            Whether there is one.
-        """
+        """Annotates the product, convolution or gather that gave a tensor, through a bias that is
+        added, a cast and other forms of it; returns whether there is one."""
         assert isinstance(value, annotations.KINDS[kind].type)
         node = _producer(tensor_nodes.node_of(tensor))
         if node is not None:

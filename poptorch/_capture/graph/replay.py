@@ -1,8 +1,5 @@
-"""What PyTorch itself says to a call that was refused, in the words and the class of its own.
-
-Tensors without data take other ways through torch than real ones do: messages differ, and some
-checks are left out. So a call that was refused is made once more, with made-up values.
-"""
+"""What PyTorch itself says to a call that was refused. Tensors without data take other ways through
+torch, with other messages and fewer checks: so the call is made once more, with made-up values."""
 
 import warnings
 
@@ -20,12 +17,8 @@ _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layou
 def refusal(function, args: tuple, kwargs: dict) -> Exception | None:
     """What PyTorch raises for a call, whatever the values of the tensors; None if it accepts it.
 
-    Args:
-        function: that was called.
-        args, kwargs: its arguments; only shape, strides and dtype of tensors matter.
-
-    None is also returned for what cannot be tried: a function that is not torch's, or that looks
-    at how its tensors came about; arguments that cannot be made again.
+    None is also returned for what cannot be tried: a function that is not torch's, or that looks at
+    how its tensors came about; arguments that cannot be made again.
     """
     if not _can_be_tried(function):
         return None
@@ -74,11 +67,8 @@ class _Unknown(Exception):
 
 
 class _Maker:
-    """Makes arguments like given ones.
-
-    Args:
-        filling: of integers and bools; floating-point values are drawn.
-    """
+    """Makes arguments like given ones: integers and bools of ``filling``, floating-point values are
+    drawn."""
 
     def __init__(self, filling: int):
         self._filling = filling

@@ -51,11 +51,8 @@ def _kind(file: str, excludes) -> int:
 
 
 class Places:
-    """Finds places by walking the stack; caches what each file is.
-
-    Args:
-        excludes: files that contain one of these strings are not the user's.
-    """
+    """Finds places by walking the stack. Files that contain one of ``excludes`` are not the
+    user's."""
 
     def __init__(self, excludes=(_TORCH,)):
         self._excludes = tuple(excludes)
@@ -65,24 +62,16 @@ class Places:
 
     def here(self) -> tuple[str, int] | None:
         """``(file, line)`` of the innermost frame of the user's; None if there is none."""
-        frame = sys._getframe(1)
-        while frame is not None:
-            kind = self._kind(frame)
+        for kind, frame in self._frames():
             if kind == _USER:
                 return frame.f_code.co_filename, frame.f_lineno
-            if kind == _OUTSIDE:
-                return None
-            frame = frame.f_back
         return None
 
     def of_caller(self) -> tuple[str, int] | None:
-        """``(file, line)`` of the innermost frame of the user's, that of the model's call if
-        ``forward`` has none."""
-        frame = sys._getframe(1)
-        while frame is not None:
-            if self._kind(frame) == _USER:
+        """The same, but that of the model's call if ``forward`` has none."""
+        for kind, frame in self._frames(is_bounded=False):
+            if kind == _USER:
                 return frame.f_code.co_filename, frame.f_lineno
-            frame = frame.f_back
         return None
 
     def of_frames(self, frames: list) -> tuple[str, int] | None:
@@ -97,32 +86,31 @@ class Places:
         return None
 
     def in_backward(self) -> tuple[tuple[str, int] | None, int]:
-        """The place, and the number of the recomputation that it is part of (0 for none).
-
-        User's code runs in the backward pass when torch.utils.checkpoint recomputes, and in the
-        gradients of the user's own torch.autograd.Functions.
-        """
-        frame, place, checkpoint = sys._getframe(1), None, None
-        while frame is not None:
-            kind = self._kind(frame)
-            if kind == _OUTSIDE:
-                break
+        """The place, and the number of the recomputation that it is part of (0 for none). User's
+        code runs in the backward pass where a checkpoint recomputes, and in autograd.Functions."""
+        place = checkpoint = None
+        for kind, frame in self._frames():
             is_torch = frame.f_code.co_filename.startswith(_TORCH)
             if kind == _USER and place is None and not is_torch:
                 place = frame.f_code.co_filename, frame.f_lineno
             elif kind == _RECOMPUTES:
                 checkpoint = frame
-            frame = frame.f_back
         return place, 0 if checkpoint is None else self._number(checkpoint)
 
     def is_under_checkpoint(self) -> bool:
         """Whether the present function runs under torch.utils.checkpoint."""
+        return any(kind == _RECOMPUTES for kind, _ in self._frames())
+
+    def _frames(self, is_bounded: bool = True):
+        """Kind and frame of those on the stack, the innermost first; those of the caller of the
+        model only if it is not bounded."""
         frame = sys._getframe(1)
-        while frame is not None and self._kind(frame) != _OUTSIDE:
-            if self._kind(frame) == _RECOMPUTES:
-                return True
+        while frame is not None:
+            kind = self._kind(frame)
+            if kind == _OUTSIDE and is_bounded:
+                return
+            yield kind, frame
             frame = frame.f_back
-        return False
 
     def _kind(self, frame) -> int:
         file = frame.f_code.co_filename

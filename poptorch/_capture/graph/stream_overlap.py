@@ -12,15 +12,8 @@ from poptorch.errors import error_at
 
 @dataclass(frozen=True)
 class Overlap:
-    """What forward says of the copies of one input or result.
-
-    Attributes:
-        function: that said it.
-        name: of the input, or path of the result.
-        mode: what is computed meanwhile.
-        place: ``(file, line)`` of the call, or None.
-        module: dotted path of the module that ran.
-    """
+    """What ``function`` said of the copies of one input or result, in the module and at the
+    place."""
 
     function: str
     name: str
@@ -81,11 +74,8 @@ class Overlaps:
         return out
 
     def finish(self, results: list, names: list[str]) -> tuple[Overlap, ...]:
-        """All that was said, once forward has returned.
-
-        Raises:
-            poptorch.Error: A result that has a mode is used, or not returned exactly once.
-        """
+        """All that was said, once forward has returned. Raises a :class:`poptorch.Error` if a
+        result that has a mode is used, or not returned exactly once."""
         for _, out, said in self._outputs:
             users = tensor_nodes.node_of(out).users
             if users:

@@ -1,8 +1,7 @@
 """Elements ``x[i]`` of which the program finds the place: ``i`` is a tensor without dimensions.
 
-In eager they are a view of ``x``. Autograd has no such view here: for it they are a copy, and what
-changes the copy in place is written to ``x`` at once, by an operation that has a gradient.
-``functionalize`` treats them as views, so that what is written back changes nothing there.
+In eager they are a view of ``x``, for autograd here a copy: what changes the copy in place is
+written to ``x`` at once. ``functionalize`` treats them as views, where that changes nothing.
 """
 
 import torch
@@ -11,11 +10,7 @@ aten = torch.ops.aten
 
 
 class Picks:
-    """The elements that were taken in one capture.
-
-    Args:
-        recorder: of the capture.
-    """
+    """The elements that were taken in one capture."""
 
     def __init__(self, recorder):
         self._recorder = recorder

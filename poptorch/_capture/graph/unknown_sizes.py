@@ -1,8 +1,5 @@
-"""Tensors of which a size follows from values at run time.
-
-Between an operation that gives one and an operation that takes one to a size that is known, its
-elements stand in a tensor of a known size, among others that do not count.
-"""
+"""Tensors of which a size follows from values at run time: their elements stand among others that
+do not count, in a tensor of a known size."""
 
 import torch
 

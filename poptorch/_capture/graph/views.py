@@ -1,16 +1,14 @@
 """Views: which operations make them, and how a change of a view changes what it views.
-
-A row of ``VIEWS`` gives, for the arguments of the view operation, the inverse
-``(emit, base, view, *arguments) -> new base``: what the base becomes when the view gets a new
-value. ``emit(target, *arguments)`` adds a node.
-"""
+``emit(target, *arguments)`` adds a node."""
 
 import operator
 
 import torch
+from torch import fx
 
 from poptorch._base import layout
-from poptorch._capture.library import memory as library_memory  # noqa: F401  (declares operations)
+from poptorch._capture.decompose.functional_ops import mutated_arguments
+from poptorch._capture.library import without_gradient  # noqa: F401  (declares operations)
 from poptorch._capture.library.layers import ops
 
 aten = torch.ops.aten
@@ -36,12 +34,14 @@ def _expanded(emit, base, view, sizes, **options):
 
 
 def _split(emit, base, view, sizes, dim=0, *, index):
-    if isinstance(sizes, int):
-        start = sizes * index
-    else:
-        start = sum(sizes[:index])
+    start = _start(sizes, index)
     end = start + view.meta["val"].shape[dim]
     return emit(aten.slice_scatter.default, base, view, dim, start, end, 1)
+
+
+def _start(sizes, index: int) -> int:
+    """Where a part of a split begins."""
+    return sizes * index if isinstance(sizes, int) else sum(sizes[:index])
 
 
 def _elements(emit, base, view, size, stride, offset):
@@ -50,7 +50,8 @@ def _elements(emit, base, view, size, stride, offset):
     return emit(ops.elements_scatter.default, base, view, size, stride, offset)
 
 
-# Overload -> inverse.
+# Overload -> inverse ``(emit, base, view, *arguments)``: what the base becomes when the view gets a
+# new value; None where that does not follow.
 VIEWS = {
     aten.view.default: _reshaped,
     aten._unsafe_view.default: _reshaped,
@@ -97,6 +98,15 @@ def is_view(target) -> bool:
         r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
 
 
+def written_by(node) -> list:
+    """The nodes of the tensors that the operation of a node changes in place."""
+    found = []
+    for position, name in mutated_arguments(node.target):
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
+        found += given if isinstance(given, (list, tuple)) else [given]
+    return [part for part in found if isinstance(part, fx.Node)]
+
+
 def root_of(node):
     """The recorded node whose memory the tensor of ``node`` is in."""
     while True:
@@ -124,8 +134,7 @@ def _part_again(emit, split, index: int, base):
     if split.target is aten.unbind.int:
         dim = split.args[1] if len(split.args) > 1 else 0
         return emit(aten.select.int, base, dim, index)
-    sizes = split.args[1]
     dim = split.args[2] if len(split.args) > 2 else 0
-    start = sizes * index if isinstance(sizes, int) else sum(sizes[:index])
+    start = _start(split.args[1], index)
     length = split.meta["val"][index].shape[dim]
     return emit(aten.slice.Tensor, base, dim, start, start + length, 1)

@@ -1,11 +1,9 @@
 """Paths of derivatives that are zero.
 
-Torch computes the gradient of a product from the value of its operand, whatever the operand: so the
-gradient of a gradient is zeros where it is constant. Of tensors without data it takes a formula
-that leaves the operand out, and there is no gradient at all. An optimizer treats the two
-differently: a parameter without a gradient is neither decayed nor moved by its momentum. If the
-operand is one number and 0, torch leaves it out as well: there, its value decides, and a program
-that is the same for all values has zeros.
+Where the gradient of a product is constant, eager's gradient of it is zeros. For tensors without
+data torch takes a formula that leaves the operand out, and there is no gradient: an optimizer would
+neither decay the parameter nor move it by its momentum. Of one number that is 0, too, torch leaves
+the operand out: a program that is the same for all values has zeros.
 """
 
 import torch
@@ -35,33 +33,23 @@ class _WithPath(torch.autograd.Function):
 
 
 def with_zero_path(x: torch.Tensor) -> torch.Tensor:
-    """``x`` as operand of an operation of which each gradient depends on it in eager mode.
-
-    Example:
-        The second derivative of the product of one number is zero, in place of none:
-        ``with_zero_path(x).prod()``.
-    """
+    """``x`` as operand of an operation of which each gradient depends on it in eager mode: the
+    second derivative of ``with_zero_path(x).prod()`` of one number is zero, in place of none."""
     is_plain = x.requires_grad and x.is_floating_point() and torch.is_grad_enabled()
     return _WithPath.apply(x) if is_plain and not private.is_transformed() else x
 
 
-def _prod(capture, func, args, kwargs):
-    def call(input, dim=None, **others):
-        return _of_operand(func, input, args, kwargs) if input.dim() > 0 else NotImplemented
-
+def _prod(capture, func, /, *args, **kwargs):
     args, kwargs = _with_operand_first(args, kwargs)
-    return call(*args[:2], **kwargs)
+    return _of_operand(func, args, kwargs) if args[0].dim() > 0 else NotImplemented
 
 
-def _cumprod(capture, func, args, kwargs):
-    def call(input, dim, **others):
-        # Of one number torch returns the gradient as it is.
-        is_plain = isinstance(dim, int) and -input.dim() <= dim < input.dim()
-        return _of_operand(func, input, args, kwargs) if is_plain and input.shape[dim] > 1 \
-            else NotImplemented
-
+def _cumprod(capture, func, /, *args, **kwargs):
     args, kwargs = _with_operand_first(args, kwargs)
-    return call(*args, **kwargs)
+    x, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim")
+    # Of one number torch returns the gradient as it is.
+    is_plain = isinstance(dim, int) and -x.dim() <= dim < x.dim() and x.shape[dim] > 1
+    return _of_operand(func, args, kwargs) if is_plain else NotImplemented
 
 
 def _with_operand_first(args, kwargs) -> tuple:
@@ -71,11 +59,11 @@ def _with_operand_first(args, kwargs) -> tuple:
     return (*args, *(kwargs[name] for name in kwargs if name not in others)), others
 
 
-def _of_operand(func, x, args, kwargs):
+def _of_operand(func, args, kwargs):
     if kwargs.get("out") is not None:
         return NotImplemented  # torch has the words for it
-    known = with_zero_path(x)
-    return func(known, *args[1:], **kwargs) if known is not x else NotImplemented
+    known = with_zero_path(args[0])
+    return func(known, *args[1:], **kwargs) if known is not args[0] else NotImplemented
 
 
 HANDLERS = {

@@ -18,17 +18,13 @@ def _ctc_loss(log_probs, targets, *others):
 
 
 def _keep_ctc(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     *tensors, ctx.blank, ctx.zero_infinity = inputs
     keep(ctx, *tensors, output[1])
 
 
 def _ctc_gradient(ctx, gradient, _):
-    if gradient is None:
-        return (None,) * 6
-    found = ops.ctc_loss_backward(gradient, *kept(ctx), ctx.blank, ctx.zero_infinity)
-    return found, None, None, None, None, None
+    return ops.ctc_loss_backward(gradient, *kept(ctx), ctx.blank, ctx.zero_infinity),
 
 
 define(f"ctc_loss(Tensor log_probs, {_LENGTHS}, int blank, bool zero_infinity) -> (Tensor, Tensor)",

@@ -1,7 +1,4 @@
 """The operation that stands for a call of an op in the user's library (docs/guide/custom_ops.md).
-
-What its results look like the library's shape function says; its gradient is another op of the
-library. Outside of a capture the kernel runs at once.
 """
 
 import json
@@ -10,6 +7,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.types import host_tensor, ir_dtype, narrowed, torch_dtype
+from poptorch._capture.library.evaluated import evaluated
 from poptorch._capture.library.layers import LIBRARY, define, ops
 from poptorch._capture.library.saved_for_backward import keep, kept
 from poptorch.errors import Error
@@ -27,22 +25,11 @@ def _results(inputs, domain, name, version, settings):
 
 
 def _run(inputs, domain, name, version, settings):
-    arrays = [_operand(host_tensor(x, f"{domain}::{name}")) for x in inputs]
-    results = _results(inputs, domain, name, version, settings)
-    found = _C.evaluate("custom", arrays, attributes_of(domain, name, version, settings),
-                        threads=torch.get_num_threads())
-    return [torch.from_numpy(array).view(like.dtype) if like.dtype is torch.bfloat16
-            else torch.from_numpy(array) for array, like in zip(found, results, strict=True)]
-
-
-def _operand(tensor: torch.Tensor):
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy(), "bf16"
-    return tensor.numpy()
+    return evaluated("custom", [host_tensor(x, f"{domain}::{name}") for x in inputs],
+                     attributes_of(domain, name, version, settings))
 
 
 def _keep(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
     tensors, *ctx.call = inputs
     ctx.inputs = [(x.shape, narrowed(x.dtype)) for x in tensors]
     ctx.outputs = [(x.shape, x.dtype) for x in output]
@@ -52,7 +39,7 @@ def _keep(ctx, inputs, output):
 
 def _gradient(ctx, gradients):
     if all(g is None for g in gradients):
-        return [None] * len(ctx.inputs), None, None, None, None
+        return [None] * len(ctx.inputs),
     domain, name, version, settings = ctx.call
     title = f"{domain}::{name}"
     gradient = _C.find_custom_op(domain, name, version)["gradient"]
@@ -74,7 +61,7 @@ def _gradient(ctx, gradients):
                     f"of the inputs are {_text(expected)}. Give one for each input of floating "
                     f"point, of its type.")
     by_input = dict(zip(wanted, found))
-    return [by_input.get(i) for i in range(len(ctx.inputs))], None, None, None, None
+    return [by_input.get(i) for i in range(len(ctx.inputs))],
 
 
 def _text(types) -> str:

@@ -12,14 +12,8 @@ aten = torch.ops.aten
 
 
 def differentiable(function, operands, needed, gradients) -> list:
-    """The gradients of ``function(*operands)``, as operations that can be differentiated.
-
-    Args:
-        function: returns a tuple of tensors.
-        operands: tensors, or None.
-        needed: of each, whether its gradient is asked for.
-        gradients: those of the results, or None.
-    """
+    """The gradients of the operands (or None) that are ``needed``, as operations that can be
+    differentiated, from those (or None) of the tuple that ``function(*operands)`` is."""
     # An alias each, as one tensor may be several operands.
     operands = [None if x is None else aten.alias.default(x) for x in operands]
     known = [(out, g) for out, g in zip(function(*operands), gradients) if g is not None]

@@ -19,8 +19,7 @@ def _keep_slice(ctx, inputs, output):
 def _slice_gradient(ctx, gradient):
     start, = kept(ctx)
     zeros = gradient.new_zeros(ctx.shape)
-    found = ops.dynamic_update(zeros, gradient, ctx.dim, start, ctx.size, ctx.step)
-    return found, None, None, None, None
+    return ops.dynamic_update(zeros, gradient, ctx.dim, start, ctx.size, ctx.step),
 
 
 def _keep_update(ctx, inputs, output):
@@ -37,7 +36,7 @@ def _update_gradient(ctx, gradient):
         of_self = ops.dynamic_update(gradient, zeros, ctx.dim, start, ctx.size, ctx.step)
     if ctx.needs_input_grad[1]:
         of_src = ops.dynamic_slice(gradient, ctx.dim, start, ctx.size, ctx.step)
-    return of_self, of_src, None, None, None, None
+    return of_self, of_src
 
 
 define("dynamic_slice(Tensor self, int dim, Tensor start, int size, int step) -> Tensor",

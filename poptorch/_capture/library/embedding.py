@@ -20,8 +20,7 @@ def _keep_bag(ctx, inputs, output):
 
 def _bag_gradient(ctx, gradient):
     dweight, dsamples = ops.embedding_bag_backward(gradient, *kept(ctx), *ctx.settings)
-    return (dweight, None, None, dsamples if ctx.needs_input_grad[3] else None,
-            None, None, None)
+    return dweight, None, None, dsamples if ctx.needs_input_grad[3] else None
 
 
 def _bag_backward(grad_output, weight, indices, offsets, per_sample_weights, mode, padding_idx,

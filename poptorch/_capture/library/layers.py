@@ -19,14 +19,14 @@ _differentiable: set[str] = set()
 
 
 def define(schema: str, fake, setup_context=None, backward=None) -> None:
-    """Declares ``poptorch::<schema>``; without a backward formula it has no gradient."""
+    """Declares ``poptorch::<schema>``; without a backward formula it has no gradient. The formula
+    gives the gradients of the first operands; the others have none."""
     LIBRARY.define(schema)
     name = f"poptorch::{schema[: schema.index('(')]}"
     torch.library.register_fake(name, fake, lib=LIBRARY)
     if backward is not None:
         _differentiable.add(name)
-        if schema.endswith("-> Tensor"):
-            setup_context, backward = _none_for_none(setup_context, backward)
+        setup_context, backward = _none_for_none(setup_context, backward)
         torch.library.register_autograd(
             name, backward, setup_context=setup_context, lib=LIBRARY)
 
@@ -41,8 +41,8 @@ def check_differentiated_forward(recorder, overload) -> None:
 
 
 def _none_for_none(setup_context, backward) -> tuple:
-    """The two functions for an op with one result, whose operands get no gradient if the result
-    has none. PyTorch would pass zeros instead, and an optimizer would then decay the weights."""
+    """The two functions for an op whose operands get no gradient if the results have none. PyTorch
+    would pass zeros instead, and an optimizer would then decay the weights."""
 
     def keep_all(ctx, inputs, output):
         ctx.set_materialize_grads(False)
@@ -50,8 +50,9 @@ def _none_for_none(setup_context, backward) -> tuple:
         if setup_context is not None:
             setup_context(ctx, inputs, output)
 
-    def gradients(ctx, gradient):
-        return (None,) * ctx.operands if gradient is None else backward(ctx, gradient)
+    def gradients(ctx, *given):
+        found = () if all(g is None for g in given) else backward(ctx, *given)
+        return (*found, *[None] * (ctx.operands - len(found)))
 
     return keep_all, gradients
 
@@ -82,7 +83,7 @@ def _keep_dropout(ctx, inputs, output):
 
 def _dropout_gradient(ctx, gradient):
     # The same op: the mask follows from the salt.
-    return ops.dropout(gradient, ctx.p, ctx.salt), None, None
+    return ops.dropout(gradient, ctx.p, ctx.salt),
 
 
 def _dropout(x, p, salt):
@@ -119,20 +120,16 @@ def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):
 
 
 def _keep_batch_norm(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
     ctx.eps = inputs[6]
     keep(ctx, inputs[0], inputs[1], output[1], output[2])
 
 
 def _batch_norm_gradient(ctx, gradient, *others):
-    if gradient is None:
-        return (None,) * 7
     x, weight, mean, invstd = kept(ctx)
     if torch.is_grad_enabled():
-        return *_norm_gradients(ctx, gradient, x, weight), None, None, None, None
-    found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, True)
-    return *_wanted(ctx, found), None, None, None, None
+        return _norm_gradients(ctx, gradient, x, weight)
+    return _wanted(ctx, ops.batch_norm_backward(gradient, x, weight, mean, invstd, True))
 
 
 def _norm_gradients(ctx, gradient, x, weight, known=None) -> list:
@@ -178,9 +175,8 @@ def _inference_gradient(ctx, gradient):
     x, weight, mean, var = kept(ctx)
     invstd = torch.rsqrt(var + ctx.eps)
     if torch.is_grad_enabled():
-        return *_norm_gradients(ctx, gradient, x, weight, (mean, invstd)), None, None, None
-    found = ops.batch_norm_backward(gradient, x, weight, mean, invstd, False)
-    return *_wanted(ctx, found), None, None, None
+        return _norm_gradients(ctx, gradient, x, weight, (mean, invstd))
+    return _wanted(ctx, ops.batch_norm_backward(gradient, x, weight, mean, invstd, False))
 
 
 define("batch_norm_inference(Tensor x, Tensor? weight, Tensor? bias, Tensor running_mean, "
@@ -207,22 +203,17 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query):
 
 
 def _keep_attention(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     keep(ctx, *inputs[:4], output[1])
     ctx.settings = inputs[4:8]
 
 
 def _attention_gradient(ctx, gradient, _):
-    if gradient is None:
-        return (None,) * 9
     if torch.is_grad_enabled():
-        found = double_backward.differentiable(
+        return double_backward.differentiable(
             lambda *operands: (attended(*operands, *ctx.settings),), kept(ctx)[:4],
             ctx.needs_input_grad[:4], (gradient,))
-        return *found, None, None, None, None, None
-    found = ops.attention_backward(gradient, *kept(ctx), *ctx.settings)
-    return *_wanted(ctx, found), None, None, None, None, None, None
+    return _wanted(ctx, ops.attention_backward(gradient, *kept(ctx), *ctx.settings))
 
 
 def attended(q, k, v, mask, dropout_p, is_causal, scale, salt):
@@ -248,8 +239,4 @@ define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, {_SETTINGS}, "
        _attention_gradient)
 define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, "
        f"Tensor logsumexp, {_SETTINGS}) -> (Tensor, Tensor, Tensor)",
-       lambda grad, q, k, v, *others: tuple(map(_contiguous_like, (q, k, v))))
-
-
-def _contiguous_like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+       lambda grad, q, k, v, *others: tuple(x.new_empty(x.shape) for x in (q, k, v)))

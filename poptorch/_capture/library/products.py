@@ -29,8 +29,7 @@ def _gradient(ctx, gradient):
     of_lhs, of_rhs = _OF_GRADIENT[cut]
     needs_lhs, needs_rhs, *_ = ctx.needs_input_grad
     return (ops.serialized_matmul(gradient, rhs.mT, of_lhs, *settings) if needs_lhs else None,
-            ops.serialized_matmul(lhs.mT, gradient, of_rhs, *settings) if needs_rhs else None,
-            None, None, None)
+            ops.serialized_matmul(lhs.mT, gradient, of_rhs, *settings) if needs_rhs else None)
 
 
 define("serialized_matmul(Tensor lhs, Tensor rhs, int cut, int factor, bool keep_precision) "

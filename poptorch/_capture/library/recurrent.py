@@ -47,13 +47,38 @@ def by_steps(step, x, states, w_ih, w_hh, b_ih, b_hh, reverse):
     return torch.stack(found), *states
 
 
-def _step_gradients(ctx, step, operands, gradients) -> list:
-    """Those of x, the states, both weights and both biases, which can be differentiated."""
-    def layer(x, *others):
-        return by_steps(step, x, others[:-4], *others[-4:], ctx.reverse)
+def _keep_layer(ctx, inputs, output):
+    """For a layer whose results are those of each time, the last states, and the reserve if the
+    last setting says whether to keep it."""
+    *operands, first, second = inputs
+    ctx.count = len(operands)
+    reserve = output[ctx.count - 4:]
+    ctx.mark_non_differentiable(*reserve)
+    ctx.settings = (first,) if reserve else (first, second)
+    keep(ctx, *operands, output[0], *reserve)
 
-    return double_backward.differentiable(layer, operands, ctx.needs_input_grad[:len(operands)],
-                                          gradients)
+
+def _layer_gradient(name: str, step_of):
+    """The gradients of x, the states, both weights and both biases, by the op of a name; or, where
+    they are to be differentiated, by ``step_of(settings)`` for each time."""
+    def gradient(ctx, *gradients):
+        saved = kept(ctx)
+        operands, results = saved[:ctx.count], saved[ctx.count:]
+        gradients, reverse = gradients[:ctx.count - 4], ctx.settings[-1]
+        if torch.is_grad_enabled():
+            return double_backward.differentiable(
+                lambda x, *others: by_steps(step_of(ctx.settings), x, others[:-4], *others[-4:],
+                                            reverse),
+                operands, ctx.needs_input_grad[:ctx.count], gradients)
+        *inputs, b_ih, _ = operands
+        wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
+        dx, *found = getattr(ops, name)(
+            *gradients, *inputs, *results, has_bias, wants_dx, *ctx.settings)
+        found, biases = found[:len(inputs) - 1], found[len(inputs) - 1:]
+        return (dx if wants_dx else None, *found,
+                *((biases[0], biases[-1]) if has_bias else (None, None)))
+
+    return gradient
 
 
 # -- LSTM --------------------------------------------------------------------------------------
@@ -69,29 +94,9 @@ def lstm_step(x, y, h, c):
     return o.sigmoid() * c.tanh(), c
 
 
-def _keep_lstm(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[3])
-    *operands, ctx.reverse, _ = inputs
-    keep(ctx, *operands, output[0], output[3])
-
-
-def _lstm_gradient(ctx, dy, dhn, dcn, _):
-    if dy is None and dhn is None and dcn is None:
-        return (None,) * 9
-    *operands, b_ih, b_hh, y, reserve = kept(ctx)
-    if torch.is_grad_enabled():
-        found = _step_gradients(ctx, lstm_step, (*operands, b_ih, b_hh), (dy, dhn, dcn))
-        return *found, None, None
-    wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
-    dx, *found, db = ops.lstm_backward(
-        dy, dhn, dcn, *operands, y, reserve, has_bias, wants_dx, ctx.reverse)
-    biases = (db, db) if has_bias else (None, None)
-    return dx if wants_dx else None, *found, *biases, None, None
-
-
 define(f"lstm(Tensor x, Tensor h0, Tensor c0, {_WEIGHTS}, bool reverse, bool keep) "
-       "-> (Tensor, Tensor, Tensor, Tensor)", _lstm, _keep_lstm, _lstm_gradient)
+       "-> (Tensor, Tensor, Tensor, Tensor)", _lstm, _keep_layer,
+       _layer_gradient("lstm_backward", lambda settings: lstm_step))
 define("lstm_backward(Tensor? dy, Tensor? dhn, Tensor? dcn, Tensor x, Tensor h0, Tensor c0, "
        "Tensor w_ih, Tensor w_hh, Tensor y, Tensor reserve, bool has_bias, bool wants_dx, "
        "bool reverse) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -113,30 +118,9 @@ def gru_step(x, y, h):
     return n + z * (h - n),
 
 
-def _keep_gru(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[2])
-    *operands, ctx.reverse, _ = inputs
-    keep(ctx, *operands, output[0], output[2])
-
-
-def _gru_gradient(ctx, dy, dhn, _):
-    if dy is None and dhn is None:
-        return (None,) * 8
-    *operands, b_ih, b_hh, y, reserve = kept(ctx)
-    if torch.is_grad_enabled():
-        found = _step_gradients(ctx, gru_step, (*operands, b_ih, b_hh), (dy, dhn))
-        return *found, None, None
-    wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
-    dx, *found, db_ih, db_hh = ops.gru_backward(
-        dy, dhn, *operands, y, reserve, has_bias, wants_dx, ctx.reverse)
-    biases = (db_ih, db_hh) if has_bias else (None, None)
-    return dx if wants_dx else None, *found, *biases, None, None
-
-
 define(f"gru(Tensor x, Tensor h0, {_WEIGHTS}, bool reverse, bool keep) "
-       "-> (Tensor, Tensor, Tensor)",
-       _gru, _keep_gru, _gru_gradient)
+       "-> (Tensor, Tensor, Tensor)", _gru, _keep_layer,
+       _layer_gradient("gru_backward", lambda settings: gru_step))
 define("gru_backward(Tensor? dy, Tensor? dhn, Tensor x, Tensor h0, Tensor w_ih, Tensor w_hh, "
        "Tensor y, Tensor reserve, bool has_bias, bool wants_dx, bool reverse) "
        "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -155,29 +139,9 @@ def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, nonlinearity, reverse):
 RNN_STEPS = {"tanh": lambda x, y, h: ((x + y).tanh(),), "relu": lambda x, y, h: ((x + y).relu(),)}
 
 
-def _keep_rnn(ctx, inputs, output):
-    ctx.set_materialize_grads(False)
-    *operands, ctx.nonlinearity, ctx.reverse = inputs
-    keep(ctx, *operands, output[0])
-
-
-def _rnn_gradient(ctx, dy, dhn):
-    if dy is None and dhn is None:
-        return (None,) * 8
-    *operands, b_ih, b_hh, y = kept(ctx)
-    if torch.is_grad_enabled():
-        step = RNN_STEPS[ctx.nonlinearity]
-        found = _step_gradients(ctx, step, (*operands, b_ih, b_hh), (dy, dhn))
-        return *found, None, None
-    wants_dx, has_bias = ctx.needs_input_grad[0], b_ih is not None
-    dx, *found, db = ops.rnn_backward(
-        dy, dhn, *operands, y, has_bias, wants_dx, ctx.nonlinearity, ctx.reverse)
-    biases = (db, db) if has_bias else (None, None)
-    return dx if wants_dx else None, *found, *biases, None, None
-
-
 define(f"rnn(Tensor x, Tensor h0, {_WEIGHTS}, str nonlinearity, bool reverse) "
-       "-> (Tensor, Tensor)", _rnn, _keep_rnn, _rnn_gradient)
+       "-> (Tensor, Tensor)", _rnn, _keep_layer,
+       _layer_gradient("rnn_backward", lambda settings: RNN_STEPS[settings[0]]))
 define("rnn_backward(Tensor? dy, Tensor? dhn, Tensor x, Tensor h0, Tensor w_ih, Tensor w_hh, "
        "Tensor y, bool has_bias, bool wants_dx, str nonlinearity, bool reverse) "
        "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",

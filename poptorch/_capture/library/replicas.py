@@ -14,7 +14,7 @@ def _keep_group(ctx, inputs, output):
 
 
 def _all_reduce_gradient(ctx, gradient):
-    return ops.all_reduce(gradient, *ctx.group), None, None
+    return ops.all_reduce(gradient, *ctx.group),
 
 
 define("all_reduce(Tensor x, int size, bool orthogonal) -> Tensor",

@@ -1,9 +1,7 @@
 """What the operations of namespace ``poptorch`` keep for their gradients.
 
-They keep other tensors than the operations that PyTorch has in their place: a whole GRU keeps its
-input, PyTorch's keeps a copy of it where that is transposed. So a change in place of what is kept
-is no error here. The gradient is computed from the values at the time of the operation, and the
-graph of a capture has all values of a tensor.
+PyTorch's own operations keep other tensors, so a change in place of what is kept is no error here:
+the gradient is computed from the values at the time of the operation, which the graph has.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """The bodies of loops that are being traced, and what stands in them for tensors from outside.
 
-The gradient of a body ends where values come in. A tensor from outside has a history of its own,
-through which autograd would go on: to parameters, say, that the body uses as well. So each function
-that is called in a body gets a tensor without a history in its place, of the same node.
+A tensor from outside has a history, through which autograd would go on to parameters that the body
+uses as well. So functions that are called in a body get a tensor without a history, of the same
+node.
 """
 
 import contextlib
@@ -17,14 +17,8 @@ from poptorch._capture.library import tensor_nodes
 
 
 class Taken:
-    """What a body takes from outside, where there may be a gradient.
-
-    Attributes:
-        name: of the function that runs the body, for messages.
-        outer: the tensors.
-        standing: those that stand for them.
-        has_hooks: whether a hook is registered in the body, or in one within.
-    """
+    """What a body takes from outside: the ``outer`` tensors, and those ``standing`` for them.
+    ``has_hooks`` is whether a hook is registered in it."""
 
     def __init__(self, recorder, name: str, region, is_trained: bool):
         self.name = name
@@ -79,11 +73,7 @@ class Taken:
 
 
 class Bodies:
-    """The bodies that are being traced, the innermost last.
-
-    Args:
-        recorder: of the capture.
-    """
+    """The bodies that are being traced, the innermost last."""
 
     def __init__(self, recorder):
         self._recorder = recorder
@@ -120,13 +110,8 @@ class Bodies:
             self._traced = traced
 
     def refusal(self, error: Exception, arguments) -> Exception | None:
-        """What the user is to see where PyTorch refused to change a leaf in place, if it is one
-        that stands for a tensor from outside, which may be none.
-
-        Args:
-            error: PyTorch's.
-            arguments: of the function that raised it.
-        """
+        """What the user is to see where PyTorch refused by ``error`` to change a leaf in place, if
+        one of the arguments stands for a tensor from outside, which may be none."""
         if "leaf Variable that requires grad" not in str(error):
             return None
         given: set = set()

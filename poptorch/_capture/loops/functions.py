@@ -1,7 +1,5 @@
-"""The operations on functions of ``torch.ops.higher_order`` that are loops and branches.
-
-``torch.cond`` and its like arrive as these, too, with flat lists of tensors.
-"""
+"""The operations on functions of ``torch.ops.higher_order`` that are loops and branches;
+``torch.cond`` and its like arrive as these, with flat lists of tensors."""
 
 import inspect
 
@@ -18,10 +16,8 @@ def _arguments(names: str, args: tuple, kwargs: dict) -> list:
 
 
 class _Results:
-    """Takes what functions return apart into tensors, and records how.
-
-    All of them must return the same structure.
-    """
+    """Takes what functions return apart into tensors; all of them must return the same
+    structure."""
 
     def __init__(self, capture, name: str):
         self._capture, self._name, self._spec = capture, name, None
@@ -51,7 +47,7 @@ def _name_of(function) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _cond(capture, func, args, kwargs):
+def _cond(capture, func, /, *args, **kwargs):
     condition, then, other, operands = _arguments("pred true_fn false_fn operands", args, kwargs)
     if not isinstance(condition, torch.Tensor):
         with capture.functions:
@@ -63,7 +59,7 @@ def _cond(capture, func, args, kwargs):
     return results.again(found)
 
 
-def _while_loop(capture, func, args, kwargs):
+def _while_loop(capture, func, /, *args, **kwargs):
     condition, body, carried, others = _arguments(
         "cond_fn body_fn carried_inputs additional_inputs", args, kwargs)
     tensors = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in carried]
@@ -78,7 +74,7 @@ def _while_loop(capture, func, args, kwargs):
     return tuple(found)
 
 
-def _scan(capture, func, args, kwargs):
+def _scan(capture, func, /, *args, **kwargs):
     function, init, rows, others = _arguments("combine_fn init xs additional_inputs", args, kwargs)
     results = _Results(capture, "scan")
     called = results.of(function)
@@ -93,7 +89,7 @@ def _scan(capture, func, args, kwargs):
                                as_torch=True)
 
 
-def _map(capture, func, args, kwargs):
+def _map(capture, func, /, *args, **kwargs):
     function, rows, others = _arguments("f xs pos_args", args, kwargs)
     results = _Results(capture, "map")
     called = results.of(function)

@@ -17,18 +17,9 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
     returns what is carried on, and rows; the results are what was carried at the end, and these
     rows, stacked.
 
-    Args:
-        capture: the capture.
-        name: of the function, for messages.
-        count: the rounds.
-        inputs: what the first round takes.
-        body: takes tensors and returns a list of them.
-        rows: the tensors of which each round takes a row.
-        as_torch: whether it is an operation of PyTorch: what is carried lies in memory as the
-            inputs do, where else it is contiguous, and all that the rounds read has a gradient,
-            zeros where no result depends on it.
-        stacks: whether the rows returned lie in memory as torch.stack lays them, which looks at
-            how each does; else they are contiguous.
+    With ``as_torch`` it is PyTorch's: what is carried lies in memory as the inputs do, where else
+    it is contiguous, and all that the rounds read has a gradient, zeros where no result depends on
+    it. With ``stacks`` the rows returned lie as torch.stack lays them; else they are contiguous.
     """
     inside = capture.bodies.inside
     loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body,
@@ -39,10 +30,9 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
 class _Counted:
     """A loop whose rounds are counted, and its gradient.
 
-    The gradient of a round reads the values that the round began with: the forward loop writes
-    those it needs to stacks, of which the backward loop takes one row after the other. In the last
-    rounds fewer of the carried values may have a gradient than before, as those that nothing reads
-    have none: such rounds are backward loops of their own.
+    The forward loop writes the values that the gradient needs to stacks, of which the backward loop
+    takes one row after the other. In the last rounds fewer of the carried values may have a
+    gradient than before: such rounds are backward loops of their own.
     """
 
     def __init__(self, capture, name: str, count: int, inputs: list[torch.Tensor],
@@ -179,11 +169,9 @@ class _Counted:
 class _BackwardRounds:
     """The rounds of a backward loop.
 
-    Attributes:
-        parts: numbers of the results that have a gradient, and for how many rounds, from the last
-            round on.
-        rows: numbers of the results made of rows that have one.
-        final: numbers of the carried arguments of the first round that have one.
+    ``parts`` has the numbers of the results that have a gradient, and for how many rounds, from the
+    last round on; ``rows`` those of the results made of rows; ``final`` those of the carried
+    arguments of the first round.
     """
 
     parts: list[tuple[frozenset[int], int]]
@@ -196,9 +184,8 @@ def cond(capture, name: str, condition: torch.Tensor, branches: list,
     """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
     bool of one element, is true.
 
-    With ``as_torch`` it is PyTorch's: the branches take tensors that lie in memory as theirs do,
-    and results lie as the first branch returns them, where else all are contiguous; and all that
-    one of them reads has a gradient, zeros where no result depends on it.
+    With ``as_torch`` tensors lie in memory as PyTorch's do, where else all are contiguous; and all
+    that one of the branches reads has a gradient, zeros where no result depends on it.
     """
     branches = [(body, [*map(capture.bodies.inside, inputs)]) for body, inputs in branches]
     return _Branches(capture, name, condition, branches, as_torch).results()

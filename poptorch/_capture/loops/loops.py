@@ -1,10 +1,9 @@
 """Loops and branches on the device: their bodies become regions that have rounds.
 
-A body is traced once, into a region of its own, with its gradient where one is needed. From this
-joint graph two loops are made: the forward one carries the values and keeps what the gradient
-reads of them, one row of a stack for each round; the backward one takes the rows in reverse, and
-computes the rest of what it needs of the forward pass again. The same holds for branches, which are
-loops of at most one round.
+A body is traced once, with its gradient where one is needed. From this joint graph the forward loop
+is made, which keeps a row of a stack for each round of what the gradient reads, and the backward
+one, which takes the rows in reverse and computes the rest again. Branches are loops of at most one
+round.
 """
 
 import operator
@@ -21,10 +20,10 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functional.functionalize import functionalize
 from poptorch._capture.graph.losses import BodyLosses
 from poptorch._capture.graph.regions import Rounds, copied, nodes_within, prune, region_of
-from poptorch._capture.library import (  # noqa: F401  (dynamic, printing declare ops)
+from poptorch._capture.library import (  # noqa: F401  (two declare ops)
     dynamic,
-    printing,
     tensor_nodes,
+    without_gradient,
 )
 from poptorch._capture.library.layers import ops
 from poptorch._capture.library.saved_for_backward import keep, kept
@@ -86,10 +85,8 @@ class Joint:
                 and not node.args[0].meta["backward"] and _calls_host(node.args[0])]
 
     def absent(self, given: frozenset[int]) -> frozenset[fx.Node]:
-        """What is not computed where only the results of these numbers have a gradient.
-
-        It would be zero, as gradients are linear in what is given, but not beside an infinity.
-        """
+        """What is not computed where only the results of these numbers have a gradient: it would be
+        zero, as gradients are linear in what is given, but not beside an infinity."""
         numbers = {node: i for i, node in enumerate(self.given) if node is not None}
         is_there: dict[fx.Node, bool] = {}
         for node in self.graph.nodes:
@@ -135,12 +132,7 @@ class Joint:
 
 
 class Loops:
-    """Makes the loops of one capture.
-
-    Args:
-        capture: the capture.
-        name: of the function that makes them, for messages.
-    """
+    """Makes the loops of one capture, for a function of this name."""
 
     def __init__(self, capture, name: str):
         self._capture, self._recorder, self._name = capture, capture.recorder, name
@@ -153,15 +145,11 @@ class Loops:
     # -- what bodies compute -------------------------------------------------------------------
 
     def joint(self, like: list[torch.Tensor], body, is_trained: bool, carried: int = 0) -> Joint:
-        """Traces a body.
+        """Traces a body, with its gradient if ``is_trained``.
 
-        Args:
-            like: tensors like its arguments, also in how these lie in memory, and in whether they
-                require grad.
-            body: takes tensors and returns a list of them.
-            is_trained: whether there may be a backward pass.
-            carried: how many of the first arguments are results of the round before, which may
-                require grad where those of the first round do not.
+        The arguments are like ``like``, also in memory and in whether they require grad. The first
+        ``carried`` ones are results of the round before, which may require grad where those of the
+        first round do not.
         """
         recorder = self._recorder
         with recorder.region(self._name) as region, private.without_saved_tensors_hooks(), \
@@ -186,7 +174,6 @@ class Loops:
             outputs = list(map(recorder.node_of, found))
             wanted = [recorder.node_of(x) for x in gradients if x is not None]
             given = [None if x is None else recorder.node_of(x) for x in given]
-            region.is_closed = True
         if not is_linear:  # nor is what the body is in
             self._capture.bodies.note_hook()
         finals = self._functional(self._name, region, [*outputs, *wanted])
@@ -258,12 +245,9 @@ class Loops:
             body) -> list[torch.Tensor]:
         """Adds a loop.
 
-        Args:
-            name: of its node.
-            carried: what it begins with; the results lie in memory as these do.
-            count: its rounds; None: as long as the first carried value is true.
-            counter: the carried value that is the number of the round.
-            body: records a round: takes tensors and returns a list of them.
+        It begins with what is ``carried``, and its results lie in memory as these do. ``body``
+        records a round: it takes tensors and returns a list of them. For ``count`` and ``counter``
+        see ``Rounds``.
         """
         recorder = self._recorder
         operands = list(map(recorder.node_of, carried))
@@ -283,15 +267,11 @@ class Loops:
 
     def pasted(self, joint: Joint, values: dict, wanted: list, captured: dict,
                given: frozenset[int] | None = None) -> list[torch.Tensor | None]:
-        """Records what computes nodes of a body in the present graph.
+        """Records what computes the nodes ``wanted`` of a body in the present graph.
 
-        Args:
-            joint: the body.
-            values: the tensors that stand for its placeholders.
-            wanted: nodes of the body.
-            captured: the tensors from outside, by their nodes.
-            given: in the backward pass, numbers of the results that have a gradient; for what is
-                absent without the others there is None.
+        ``values`` has the tensors that stand for its placeholders, ``captured`` those from outside
+        by their nodes. In the backward pass, ``given`` has the numbers of the results that have a
+        gradient; what is absent without the others is None.
         """
         recorder = self._recorder
         absent = frozenset() if given is None else joint.absent(given)
@@ -313,13 +293,12 @@ class Loops:
         return self._recorder.value_of(node)
 
     def row(self, x: torch.Tensor) -> torch.Tensor:
-        """A tensor like one row of another; it is not computed."""
-        row = self._new(x.detach(), x.shape[1:])
-        return row.requires_grad_(x.requires_grad)
+        """A contiguous tensor like one row of another; it is not computed."""
+        return self._new(x, x.shape[1:]).requires_grad_(x.requires_grad)
 
     def contiguous(self, x: torch.Tensor) -> torch.Tensor:
         """A contiguous tensor like another; it is not computed."""
-        return self._new(x.detach()).requires_grad_(x.requires_grad)
+        return self._new(x).requires_grad_(x.requires_grad)
 
     def stacked(self, rows: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         """Rows of the given strides, which lie in memory as torch.stack lays them."""
@@ -339,21 +318,17 @@ class Loops:
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
                 read: list[torch.Tensor], reached: list[set[int]], gradient,
                 as_torch: bool, carried: int = 0) -> list[torch.Tensor]:
-        """Results with a gradient.
+        """Results with a gradient, of which the first ``carried`` ones are carried from round to
+        round.
 
-        Args:
-            found: the results.
-            joints: the bodies that gave them.
-            inputs: what the bodies take, for which there is a gradient.
-            read: what the gradient reads.
-            reached: for each result, on which of the inputs it depends, and of what the bodies take
-                from outside behind them. In autograd's graph are these alone, as in eager: results
-                that depend on different ones have nodes of their own, where bodies are linear.
-            gradient: records the backward pass: takes the gradients of the results, and what it
-                reads as it is now; returns the gradients of the inputs, and of what the bodies take
-                from outside.
-            as_torch: whether there are gradients, zeros, also where no result has one.
-            carried: how many of the first results are carried from round to round.
+        The ``joints`` gave them and take the ``inputs``; the gradient reads ``read``. ``reached``
+        has, for each result, on which of the inputs it depends, and of what the bodies take from
+        outside behind them. In autograd's graph are these alone, as in eager: results that depend
+        on different ones have nodes of their own, where bodies are linear.
+
+        ``gradient`` records the backward pass: it takes the gradients of the results, and what it
+        reads as it is now, and returns those of the inputs and of what the bodies take from
+        outside. With ``as_torch`` there are gradients, zeros, also where no result has one.
         """
         tensors = [*inputs, *(x for joint in joints for x in joint.outer)]
         trained = frozenset(i for i, x in enumerate(tensors) if x.requires_grad)

@@ -7,6 +7,7 @@ from torch import fx
 
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph import views
+from poptorch._capture.library import tensor_nodes
 from poptorch.errors import error_at
 
 aten = torch.ops.aten
@@ -28,28 +29,21 @@ class Shapes:
     def __init__(self, recorder):
         self._recorder = recorder
         self.handlers = dict.fromkeys(_OF_VIEWS, self._change)
-        # Of the fake tensor of each parameter and buffer: its name, and how it looked at first.
-        self._states: dict[int, tuple[str, tuple]] = {}
-        self._nodes: dict[int, fx.Node] = {}
+        # Of the fake tensor of each parameter and buffer: name, node, and how it looked at first.
+        self._states: dict[int, tuple[str, fx.Node, tuple]] = {}
         # Where a tensor changed its shape last: place and module.
         self._lines: dict[int, tuple] = {}
 
     def watch(self, fake: torch.Tensor, name: str) -> None:
         """Notes how the fake tensor of a parameter or buffer looks at its memory."""
-        self._states[id(fake)] = name, _looks(fake)
-        self._nodes[id(fake)] = self._recorder.node_of(fake)
+        self._states[id(fake)] = name, self._recorder.node_of(fake), _looks(fake)
 
     def check_memory(self, fake: torch.Tensor, node: fx.Node, name: str) -> None:
-        """Checks that a tensor of the user's still lies in the memory of the node that it was
-        declared with.
-
-        Raises:
-            poptorch.Error: It was given that of another one.
-        """
+        """Raises an Error if a tensor of the user's does not lie in the memory of the node any more
+        that it was declared with."""
         if views.root_of(self._recorder.node_of(fake)) is not node:
             raise error_at(f"[capture] forward gives {name} the memory of another tensor "
-                           f"(Tensor.set_, torch.utils.swap_tensors). Copy the values: "
-                           f"`{name}.copy_(value)`.",
+                           f"(torch.utils.swap_tensors). Copy the values: `{name}.copy_(value)`.",
                            *self._lines.get(id(fake), (None, "")))
 
     def check(self, tensor, func) -> None:
@@ -61,21 +55,21 @@ class Shapes:
         if self._recorder.is_across(tensor):
             raise self._recorder.error(
                 f"[capture] the shape of a tensor of {list(tensor.shape)} is changed in place "
-                f"({func}) in a region of the graph, or after it, and the tensor was made on the "
-                f"other side of its border. Change a new view of it instead.")
+                f"({func}) in the body of a loop or a branch, outside of which the tensor was "
+                f"made. Change a new view of it instead.")
 
     def shadow(self, tensor):
         """What a tensor that is about to change its shape was until now."""
         node = self._recorder.node_of(tensor)
         old = private.detached(self._recorder.fake_mode, tensor)
         _set_value(node, old)
-        self._recorder.attach(old, node)
+        tensor_nodes.attach(old, node)
         return old
 
     def rename(self, tensor, node: fx.Node) -> None:
         """Lets ``node`` stand for a tensor that has changed its shape."""
         self._lines[id(tensor)] = self._recorder.places.here(), self._recorder.module
-        self._recorder.attach(tensor, node)
+        tensor_nodes.attach(tensor, node)
 
     def exchange(self, tensor, view) -> None:
         """Lets the Python object of ``tensor`` become a view of it, and that of the view what the
@@ -87,30 +81,11 @@ class Shapes:
         self._recorder.picks.note_shape(tensor, view)
         self.rename(tensor, viewed)
 
-    def is_replaceable(self, tensor) -> bool:
-        """Whether a tensor, which has no elements, may become another one: it has no memory, and is
-        none of the caller's."""
-        node = self._recorder.node_of(tensor)
-        is_from_outside = node.op == "placeholder" and "fresh" not in node.meta
-        return isinstance(tensor, private.FakeTensor) and not is_from_outside \
-            and not tensor.numel() and not tensor.untyped_storage().nbytes()
-
-    def replace(self, tensor, value, func) -> None:
-        """Lets a tensor without elements become ``value``, of its type and another shape."""
-        self.check(tensor, func)
-        self.shadow(tensor)
-        aten.set_.source_Tensor(tensor, value)
-        self.rename(tensor, self._recorder.node_of(value))
-
     def end_of(self, fake: torch.Tensor, is_trained: bool) -> fx.Node | None:
         """The node of a parameter or buffer that looks otherwise at its memory in the end than at
-        first; None for others.
-
-        Raises:
-            poptorch.Error: It cannot look like that in the next call.
-        """
-        name, (shape, *first) = self._states[id(fake)]
-        self.check_memory(fake, self._nodes[id(fake)], name)
+        first; None for others. Raises an Error if it cannot look like that in the next call."""
+        name, node, (shape, *first) = self._states[id(fake)]
+        self.check_memory(fake, node, name)
         if _looks(fake) == (shape, *first):
             return None
         if fake.shape == shape and not is_trained:

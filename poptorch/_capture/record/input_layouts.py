@@ -1,20 +1,16 @@
-"""Whether a program would be another one, did its inputs lie otherwise in memory.
-
-A later call may bring tensors of other strides. Nearly always that makes no difference: the
-program is given the elements. It does where ``as_strided`` names places in an input, and where
-``reshape`` or ``contiguous`` gives a view or a copy, as it happens, and either is changed.
-"""
+"""Whether a program would be another one if its inputs lay otherwise in memory, as in a later call:
+where ``as_strided`` names places in an input, and where ``reshape`` or ``contiguous`` gives a view
+or a copy, and either is changed."""
 
 import torch
 from torch import fx
 
 from poptorch._base.torch_private import tracing as private
-from poptorch._capture.decompose.functional_ops import mutated_arguments
 from poptorch._capture.graph import views
 from poptorch._capture.graph.regions import nodes_within
 
 
-def _view_or_copy(capture, func, args, kwargs):
+def _view_or_copy(capture, func, /, *args, **kwargs):
     out, recorder = func(*args, **kwargs), capture.recorder
     operand = args[0] if args else kwargs.get("input")
     if isinstance(operand, private.FakeTensor) and isinstance(out, private.FakeTensor):
@@ -55,12 +51,6 @@ class InputLayouts:
     def _is_choice_seen(self, graph: fx.Graph) -> bool:
         if not self._choices:
             return False
-        changed = set()
-        for node in nodes_within(graph):
-            if node.op == "call_function":
-                for position, name in mutated_arguments(node.target):
-                    target = node.args[position] if position < len(node.args) \
-                        else node.kwargs.get(name)
-                    if isinstance(target, fx.Node):
-                        changed.add(views.root_of(target))
+        changed = {views.root_of(target) for node in nodes_within(graph)
+                   for target in views.written_by(node)}
         return any(views.root_of(node) in changed for pair in self._choices for node in pair)

@@ -1,9 +1,6 @@
-"""Whether PyTorch takes an operation with such types and numbers; tensors without data do not show.
-
-The rules for them look at shapes. What a kernel has not, as ``elu`` of integers, and a number that
-the type of a tensor does not hold are found where values are computed. So PyTorch is asked, with
-tensors of few elements, wherever more is involved than tensors of one floating-point type.
-"""
+"""Whether PyTorch takes an operation with such types and numbers. Its rules for tensors without
+data look at shapes only; so it is asked, with tensors of few elements, wherever more is involved
+than tensors of one floating-point type."""
 
 import contextlib
 import functools

@@ -1,9 +1,5 @@
-"""What operations give for tensors without data, where that can be found in a short way.
-
-A fake-tensor mode looks for earlier results, decompositions and rules in Python, which takes five
-to thirty times as long. What is found here is what eager gives: shape, strides, offset, dtype and
-memory.
-"""
+"""What operations give for tensors without data, where that can be found faster than by the rules
+of a fake-tensor mode in Python: shape, strides, offset, dtype and memory of eager."""
 
 import operator
 
@@ -34,14 +30,8 @@ _elementwise: dict = {aten.floor_divide.default: True}  # of overloads, whether 
 
 
 def result(mode, func, args, kwargs):
-    """What an operation gives, or NotImplemented where there is no short way to find it.
-
-    Args:
-        mode: the fake-tensor mode.
-        func: the overload.
-        args: its operands, no real tensors among them.
-        kwargs: its other arguments.
-    """
+    """What an operation gives, or NotImplemented where there is no short way to find it. No operand
+    is a real tensor."""
     if func in KERNEL_SUFFICES:
         if _NAMED.issuperset(kwargs) and all(map(_has_no_data, args)):
             return private.by_meta_kernel(mode, func, args, kwargs)

@@ -12,16 +12,12 @@ from poptorch.errors import Error
 class ReadValues:
     """What was read in one capture.
 
-    Args:
-        recorder: of the capture.
-
     Attributes:
         tensors: real tensors of which values decided what was recorded, by their identity.
         states: the values of parameters and buffers that the program does not train, by node.
         read_states: those of them that were read.
         unread: the error for the first value that was wanted and is not known, or None.
-        packed: the paths of packed sequences among the arguments, by the memory of their batch
-            sizes.
+        packed: paths of packed sequences among the arguments, by the memory of their batch sizes.
     """
 
     def __init__(self, recorder):

@@ -15,7 +15,7 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default, aten.diag_embed.default,
                aten.max_unpool2d.default, aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar,
-               aten.isin.Scalar_Tensor}
+               aten.isin.Scalar_Tensor, aten.normal.Tensor_Tensor}
 
 # Torch's rules go by other operands than eager does, where these lie in memory in several ways.
 _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,
@@ -40,12 +40,7 @@ _REFUSING_EMPTY = {aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.
 
 
 def has_wrong_rule(func, args) -> bool:
-    """Whether the operator itself is asked what it gives: torch's rule for fake tensors differs.
-
-    Args:
-        func: the overload.
-        args: its operands.
-    """
+    """Whether the operator itself is asked what it gives: torch's rule for fake tensors differs."""
     if func is aten.index.Tensor:  # the rule lays out the result otherwise
         return all(index is None or index.dtype not in (torch.bool, torch.uint8)
                    for index in args[1])
@@ -57,11 +52,9 @@ def has_wrong_rule(func, args) -> bool:
 
 
 def may_differ_in_strides(func, args) -> bool:
-    """Whether torch's rule may give other strides than the operator, for operands whose layout is
-    ambiguous.
+    """Whether torch's rule may give other strides than the operator, for operands of an ambiguous
+    layout: with dimensions of one element, or expanded ones.
 
-    These have dimensions of one element, by the strides of which convolutions choose the layout of
-    their results, or expanded ones: rules that are made of several operations find another order.
     Of convolutions of more than one place the rule is exact, and the operator expensive.
     """
     if func is aten.convolution.default and any(size != 1 for size in args[0].shape[2:]):

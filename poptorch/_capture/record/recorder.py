@@ -30,7 +30,6 @@ from poptorch._capture.record import quick_rules
 from poptorch._capture.record.in_place_shapes import Shapes
 from poptorch._capture.record.input_layouts import InputLayouts
 from poptorch._capture.record.operand_types import OperandTypes
-from poptorch._capture.record.out_arguments import OutArguments
 from poptorch._capture.record.read_values import ReadValues
 from poptorch._capture.record.recorded_ops import (
     OTHER_STATISTICS,
@@ -52,13 +51,8 @@ aten = torch.ops.aten
 class Recorder(Recording, private.DispatchMode):
     """Turns what runs under it into a graph.
 
-    Attributes:
-        layouts: what the program has from how its inputs lie in memory.
-        shapes: what changed the shape of a tensor in place.
-        picks: elements taken at places that tensors name.
-        kept: of each operation of namespace ``poptorch``, see :mod:`kept`.
-        values: the values that Python code reads.
-        failed: exception and meta of the operation that failed last in the backward pass, or None.
+    ``kept`` has the values kept for gradients, see :mod:`saved_for_backward`; ``failed`` exception
+    and meta of the operation that failed last in the backward pass, or None.
     """
 
     def __init__(self, fake_mode, draw_salt, places: Places):
@@ -120,7 +114,7 @@ class Recorder(Recording, private.DispatchMode):
     def _find_handler(self, func):
         handler = self._find_plain_handler(func)
         has_out = any(argument.is_out for argument in func._schema.arguments)
-        return OutArguments(self).handler(func, handler) if has_out else handler
+        return partial(self._with_out, handler) if has_out else handler
 
     def _find_plain_handler(self, func):
         if func in SAME_VALUES:
@@ -145,14 +139,27 @@ class Recorder(Recording, private.DispatchMode):
             return self._lift
         if func is aten.polygamma_.default:
             return self._polygamma_in_place
-        if mutated_arguments(func) and func.overloadpacket.__name__.startswith("_foreach_"):
-            return self._in_place_of_each
         tags = func.tags
         if torch.Tag.nondeterministic_seeded in tags:
             return self._random
         if torch.Tag.data_dependent_output in tags:
             return self.values.operation
         return self._in_place if mutated_arguments(func) else self._plain
+
+    def _with_out(self, handler, func, args, kwargs):
+        """Checks that ``out=`` has the shape of the result: PyTorch would resize it."""
+        outs = [a.name for a in func._schema.arguments if a.is_out and a.name in kwargs]
+        form = functional_form(func)
+        if form is not None:
+            others = {name: value for name, value in kwargs.items() if name not in outs}
+            results = form(*map(self._faked, args), **self._faked(others))
+            for name, result in zip(outs, _as_list(results)):
+                if kwargs[name].shape != result.shape:
+                    raise self.error(
+                        f"[capture] an out= tensor has shape {list(kwargs[name].shape)} but the "
+                        f"result has {list(result.shape)}. Make it of that shape, or use the "
+                        f"returned tensor.")
+        return handler(func, args, kwargs)
 
     def _plain(self, func, args, kwargs):
         return self._record(func, args, kwargs)[0]
@@ -254,10 +261,8 @@ class Recorder(Recording, private.DispatchMode):
                          f"(torch.nn.utils.rnn.pad_sequence), and pass a mask of what is padding.")
 
     def _native_batch_norm(self, func, args, kwargs):
-        """Changes the running statistics, though its schema does not say so.
-
-        What torch computes in C++ arrives as this: modules of TorchScript, for instance.
-        """
+        """Changes the running statistics, though its schema does not say so; modules of TorchScript
+        call it."""
         x, running_mean, training = args[0], args[3], args[5]
         if x.numel() == 0:  # torch's kernel of its gradient divides by a size
             raise self.error(f"[native_batch_norm] the input of shape {list(x.shape)} has no "
@@ -281,33 +286,13 @@ class Recorder(Recording, private.DispatchMode):
         others = {name: value for name, value in kwargs.items() if name not in named}
         found = self._taken_apart(functional_form(func), args, others)
         targets = list(named.values()) or [args[0]]
-        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        results = _as_list(found)
         if found is NotImplemented or not all(map(fits, results, targets)):
             return self._plain(func, args, kwargs)
         with self:
             for target, result in zip(targets, results, strict=True):
                 target.copy_(result)
         return targets[0] if len(targets) == 1 else tuple(targets)
-
-    def _in_place_of_each(self, func, args, kwargs):
-        """Changes each tensor of a list."""
-        tensors = args[0]
-        if len(set(map(id, tensors))) < len(tensors):
-            raise self.error(f"[{func.overloadpacket.__name__}] a tensor stands in the list of "
-                             f"those to change more than once. Give each one once.")
-        results = self._plain(functional_form(func), args, kwargs)
-        is_copy = func.overloadpacket is aten._foreach_copy_
-        for tensor, result in zip(tensors, results, strict=True):
-            if result.shape != tensor.shape or not (
-                    is_copy or torch.can_cast(result.dtype, tensor.dtype)):
-                raise self.error(f"[{func.overloadpacket.__name__}] gives "
-                                 f"{result.dtype}{list(result.shape)}, which cannot be written to "
-                                 f"{tensor.dtype}{list(tensor.shape)}. Use a function that "
-                                 f"returns new tensors.")
-        with self:
-            for tensor, result in zip(tensors, results):
-                tensor.copy_(result)
-        torch.autograd.graph.increment_version(tensors)  # autograd leaves it to the kernel
 
     def _polygamma_in_place(self, func, args, kwargs):
         x, n = args
@@ -406,3 +391,7 @@ class Recorder(Recording, private.DispatchMode):
             "others in each call, and its seed does not choose them. Set Options.randomSeed, or "
             "draw outside of forward and pass the numbers in.%s", func.overloadpacket.__name__,
             f"\n  at {place}" if place else "")
+
+
+def _as_list(results) -> list:
+    return list(results) if isinstance(results, (tuple, list)) else [results]

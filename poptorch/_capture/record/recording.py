@@ -10,10 +10,10 @@ from poptorch._annotations import annotations, block_uses
 from poptorch._base.layout import copied_strides, memory_of, same_bits
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.types import check_dense
-from poptorch._capture.decompose.functional_ops import mutated_arguments
 from poptorch._capture.graph.regions import Region, Rounds, region
 from poptorch._capture.graph.source_location import Places
 from poptorch._capture.graph.unknown_sizes import UnknownSize
+from poptorch._capture.graph.views import written_by
 from poptorch._capture.library import tensor_nodes
 from poptorch.errors import error_at
 
@@ -24,10 +24,7 @@ class Recording:
     Attributes:
         graph: that of the region that is recorded, or of the whole capture; in-place operations
             and views stand as they ran.
-        fake_mode: the mode of all tensors.
-        places: finds the user's lines.
         module: dotted path of the module that runs.
-        in_backward: whether the backward pass runs.
         constants: real tensors that operations took from outside, by placeholder node.
         changed: the memory that operations change in place so far, with a tensor in it.
         met_real: all real tensors that operations took, by their identity; parameters too.
@@ -126,14 +123,13 @@ class Recording:
 
     @contextlib.contextmanager
     def region(self, name: str, operands: list[fx.Node] = (), rounds: Rounds | None = None):
-        """A context in which operations are recorded as a region's; see :mod:`regions`. One that
-        has rounds, the body of a loop, begins with the operands."""
+        """A context in which operations are recorded as a region's, see :mod:`regions`, that begins
+        with the operands."""
         node = self.graph.create_node("call_function", region, tuple(operands), {}, name)
         node.meta = {**self._meta(()), "region": (inner := Region(node, rounds))}
         self._regions[inner.graph] = inner
         with self._in(inner.graph):
             yield inner
-        inner.is_closed = inner.is_closed or rounds is not None
 
     def is_in_region(self) -> bool:
         """Whether the operations of a region are recorded."""
@@ -172,19 +168,15 @@ class Recording:
             self.graph = outer
 
     def _here(self, node: fx.Node) -> fx.Node:
-        """What stands for a node in the present graph: captured by regions around this one, or the
-        result of regions that have ended."""
+        """What stands for a node in the present graph, captured by regions around this one."""
         if node.graph not in self._regions:
             raise self.error("[capture] a tensor of another capture was used: its forward kept it, "
                              "or a module that has it, where it is found again. Keep nothing "
                              "outside of the module that forward makes.")
         around = self._graphs_around(self.graph)
-        while node.graph not in around:
-            ended = self._regions[node.graph]
-            if ended.is_closed:
-                raise self.error("[capture] a tensor that the body of a loop or a branch made is "
-                                 "used outside of it. Return it from the body.")
-            node = ended.result(node)
+        if node.graph not in around:
+            raise self.error("[capture] a tensor that the body of a loop or a branch made is used "
+                             "outside of it. Return it from the body.")
         for graph in reversed(around[:around.index(node.graph)]):
             node = self._regions[graph].capture(node)
         return node
@@ -214,17 +206,11 @@ class Recording:
         node.meta = self._meta(out)
         if func._schema.is_mutable:
             self.changes += 1
-            self._note_changed(func, arguments, named)
+            for part in written_by(node):
+                self.changed[memory_of(part.meta["val"])] = part.meta["val"]
             node.meta["writes_back"] = self._writes_back
         self._attach(out, node)
         return node
-
-    def _note_changed(self, func, arguments: tuple, named: dict) -> None:
-        for position, name in mutated_arguments(func):
-            given = arguments[position] if position < len(arguments) else named.get(name)
-            for part in given if isinstance(given, (list, tuple)) else [given]:
-                if isinstance(part, fx.Node):
-                    self.changed[memory_of(part.meta["val"])] = part.meta["val"]
 
     @contextlib.contextmanager
     def writing_back(self):
@@ -301,10 +287,6 @@ class Recording:
             meta["module"] = said.path(self.module)
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
-
-    def attach(self, tensor: torch.Tensor, node: fx.Node) -> None:
-        """Lets ``node`` stand for a tensor."""
-        tensor_nodes.attach(tensor, node)
 
     def value_of(self, node: fx.Node) -> torch.Tensor:
         """The fake tensor of a node, which operations can take."""

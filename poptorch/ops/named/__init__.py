@@ -17,20 +17,14 @@ for _row in (*onnx.ROWS, *graphcore.ROWS, *replicated.ROWS):
     ROWS.setdefault((_row.domain, _row.name), []).append(_row)
 
 
-def all_rows() -> list[Row]:
-    """Every operation."""
-    return [row for rows in ROWS.values() for row in rows]
-
-
 def call(inputs: list, domain: str, name: str, version: int, attributes: dict) -> list:
-    """The outputs of an operation, none of which shares memory with an input or another output.
-
-    Raises:
-        poptorch.Error: There is none; or the inputs or the attributes are not what it takes.
-    """
+    """The outputs of an operation, none of which shares memory with an input or another output."""
     row = _find(domain, name, version)
     title = f"{domain}::{name}"
-    _check_count(row, title, len(inputs))
+    fewest, most = row.counts()
+    if len(inputs) < fewest or (most is not None and len(inputs) > most):
+        raise Error(f"[{title}] takes {row.input_words()} inputs, got {len(inputs)}. Give it that "
+                    f"many.")
     known = row.attributes()
     for key, value in attributes.items():
         if key not in known:
@@ -71,9 +65,3 @@ def _find(domain: str, name: str, version: int) -> Row:
         f"Libraries that are loaded have {', '.join(loaded) or 'none'}."
     raise Error(f"[custom_op] there is no operation {domain}::{name} in version {version}. {words} "
                 f"Load its library first, with ctypes.cdll.LoadLibrary.")
-
-
-def _check_count(row: Row, title: str, count: int) -> None:
-    fewest, most = row.counts()
-    if count < fewest or (most is not None and count > most):
-        raise Error(f"[{title}] takes {row.input_words()} inputs, got {count}. Give it that many.")

@@ -15,11 +15,16 @@ class Attribute:
 
     Attributes:
         kind: int, float, str, or a list of one of them.
-        is_required: whether it has no default.
+        default: ``inspect.Parameter.empty`` where it has none.
     """
 
     kind: type
-    is_required: bool
+    default: object
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
 
     @property
     def words(self) -> str:
@@ -32,7 +37,7 @@ class Attribute:
         if several != isinstance(value, list):
             return False
         kind = self.kind.__args__[0] if several else self.kind
-        kinds = (int, float) if kind is float else (kind,)
+        kinds = (int, float) if kind is float else kind
         return all(isinstance(item, kinds) for item in (value if several else [value]))
 
 
@@ -53,8 +58,9 @@ class Row:
     function: Callable
 
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes by name."""
-        return {p.name: Attribute(p.annotation, p.default is p.empty)
+        """The attributes by name. Their kind is what is annotated, or that of the default."""
+        return {p.name: Attribute(type(p.default) if p.annotation is p.empty else p.annotation,
+                                  p.default)
                 for p in inspect.signature(self.function).parameters.values()
                 if p.kind is p.KEYWORD_ONLY}
 
@@ -75,8 +81,6 @@ class Row:
 
     def attribute_words(self) -> str:
         """The attributes with their defaults, in Markdown."""
-        parameters = inspect.signature(self.function).parameters
-        return ", ".join(
-            f"`{name}` ({attribute.words})" if attribute.is_required else
-            f"`{name}={parameters[name].default!r}`"
-            for name, attribute in self.attributes().items())
+        return ", ".join(f"`{name}` ({attribute.words})" if attribute.is_required else
+                         f"`{name}={attribute.default!r}`"
+                         for name, attribute in self.attributes().items())

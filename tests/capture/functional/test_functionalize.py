@@ -7,6 +7,7 @@ import torch.nn.functional as F
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function, check_inference, check_training
+from tests.capture.graph_text import text
 from tests.helpers import check_golden, quiet_options
 
 CASES = {}
@@ -223,8 +224,8 @@ def test_inference(name, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_graph(name, update):
     x, y = (t.float() for t in values(0))
-    text = capture(Function(CASES[name]), (x, y), training=False).text()
-    check_golden(f"{__file__.rsplit('/', 1)[0]}/{name}.txt", text, update)
+    found = text(capture(Function(CASES[name]), (x, y), training=False))
+    check_golden(f"{__file__.rsplit('/', 1)[0]}/{name}.txt", found, update)
 
 
 def training_case(m, x, y):
@@ -281,6 +282,16 @@ REFUSED = {
     "elements of which are one in": lambda m, x: x.unfold(0, 3, 1).add_(1),
     "changed in place, several": lambda m, x: x[:1].expand(4, 4).add_(1),
     r"shape \[2\] but the result has \[4, 4\]": lambda m, x: torch.add(x, x, out=torch.empty(2)),
+    r"shape \[0\] but the result has \[4, 4\]": lambda m, x: torch.mm(x, x, out=torch.empty(0)),
+    r"shape \[0, 2\] but the result has \[4\]": lambda m, x: torch.max(
+        x, 0, out=(torch.empty(4), torch.empty(0, 2, dtype=torch.int64))),
+    r"shape \[0, 4\] but the result has \[4, 4\]": lambda m, x: torch.logaddexp(
+        x, x, out=(x * 2)[1:1]),
+    r"resize_ enlarges a tensor from \[1\] to \[5\]": lambda m, x: torch.randn(
+        5, out=torch.empty(1)),
+    "result type Float can't be cast": lambda m, x: torch.add(
+        x, 1, out=torch.empty(4, 4, dtype=torch.int64)),
+    r"_foreach_add_.*no functional": lambda m, x: torch._foreach_add_([x], 2.0),
     r"_legit.*no functional": lambda m, x: torch.ops.aten._native_batch_norm_legit(
         x, None, None, x[0] * 1, x[0] * 1, True, 0.1, 1e-5),
 }

@@ -13,6 +13,7 @@ import poptorch
 from poptorch._capture import capture
 from poptorch._capture.library.layers import ops
 from tests.capture.common import Function, check_inference, check_training, nodes
+from tests.capture.graph_text import text
 from tests.helpers import check_golden, quiet_options
 
 WIDE = torch.float64
@@ -340,5 +341,5 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nodes(name, update):
     module, shape = GOLDEN[name]
-    text = capture(module, (torch.randn(shape),), training=True).text()
-    check_golden(f"{__file__.rsplit('/', 1)[0]}/layers/{name}.txt", text, update)
+    found = text(capture(module, (torch.randn(shape),), training=True))
+    check_golden(f"{__file__.rsplit('/', 1)[0]}/layers/{name}.txt", found, update)

@@ -80,14 +80,9 @@ STRIDED = {
     "of a negative view": (lambda x: torch._neg_view(x).as_strided((3, 2), (1, 1), 1), X),
     "of bits": (lambda x: x.view(torch.int32)[1:].as_strided((3,), (1,), 1), X),
     "resize": (lambda x: (x * 2).t().resize_(3).add_(1), X),
-    "enlarge": (lambda x: x.new_empty(0).resize_(2, 3).fill_(1) * x[0, 0], X),
     "resize to channels last": (
         lambda x: (x * 1).resize_(1, 2, 2, 2, memory_format=torch.channels_last).add_(1),
         count(8)),
-    "enlarge to channels last": (
-        lambda x: torch.empty(0).resize_(1, 2, 2, 2, memory_format=torch.channels_last)
-        .copy_(x).as_strided((8,), (1,)), count(1, 2, 2, 2)),
-    "set": (lambda x: torch.empty(0).set_(x).add_(1), X),
 }
 PARTS = {
     "a row after expand": (lambda x: [y := x.expand(3, 4), y[0].add_(1), y * 2], count(4)),
@@ -216,15 +211,17 @@ REFUSED = {
         lambda x: x.unfold(0, 3, 1).add_(1), count(6)),
     "several elements of which are one in memory, such as after": (
         lambda x: x[:, 0].add_(1), count(6).as_strided((3, 4), (1, 1))),
-    "as_strided_scatter writes to a view of sizes [2, 2] and strides [1, 1]": (
+    "several elements of which are one in memory, such as after expand": (
         lambda x: torch.as_strided_scatter(x, torch.ones(2, 2), (2, 2), (1, 1), 0), X),
     "resize_ enlarges a tensor from [4, 4] to [20]": (lambda x: (x * 1).resize_(20), X),
-    "the memory of a storage (Tensor.set_)": (
+    "resize_ enlarges a tensor from [0] to [2, 3]": (
+        lambda x: x.new_empty(0).resize_(2, 3).fill_(1) * x[0, 0], X),
+    "the memory of another tensor or of a storage (Tensor.set_)": (
         lambda x: torch.empty(0).set_(x.untyped_storage(), 0, (2,)), X),
+    "the memory of another tensor or of a storage (Tensor.set_). Make a view": (
+        lambda x: torch.empty(0).set_(x).add_(1), X),
     "view(torch.float64) of a tensor of torch.float32 uses the bits of torch.float64": (
         lambda x: x.view(torch.float64), X),
-    "uses the bits of torch.int64, which is torch.int32": (
-        lambda x: x.view(torch.int64), X.int()),
     "view(torch.int32) of a tensor of torch.int64 uses the bits of torch.int64": (
         lambda x: x.view(torch.int32), X.long()),
 }

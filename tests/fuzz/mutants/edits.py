@@ -125,10 +125,10 @@ EDITS = (
          _LIVE, "                    self._newest[key] = device", "                    pass",
          "optimizers"),
     Edit("former_optimizer_follows", "an optimizer that a program no longer has shows what is "
-         "trained with the next one", "_optimizer/executor_states.py",
+         "trained with the next one", "_optimizer/link.py",
          "            device.previous.append(weakref.ref(old))", "            pass", "optimizers"),
     Edit("replaced_state_is_ignored", "a dictionary that takes the place of optimizer.state is "
-         "thrown away", "_optimizer/executor_states.py",
+         "thrown away", "_optimizer/link.py",
          "        if self._optimizer.state is not self.store:\n            old",
          "        self._optimizer.state = self.store\n        if False:\n            old",
          "optimizers"),

@@ -1,4 +1,4 @@
-"""What masks select, packed sequences, and functions of lists: sizes that follow from values."""
+"""What masks select, and packed sequences: sizes that follow from values."""
 
 from tests.fuzz.programs.vocabulary.base import dtype_of, operand, row
 from tests.fuzz.programs.vocabulary.indexing import changed
@@ -68,26 +68,3 @@ def packed(d):
     d.emit(f"(lambda y, s: (nn.utils.rnn.pad_packed_sequence(y{more}, total_length={total})[0], "
            f"{ends}))(*{m}(nn.utils.rnn.pack_padded_sequence({x}, {text}{more}, "
            f"enforce_sorted={is_sorted})))", 3 if kind == "LSTM" else 2)
-
-
-@row("inplace", 2)
-def listed(d):
-    """Functions that change each tensor of a list."""
-    x = changed(d, 0)
-    y = operand(d, d.env[x].shape, dtype_of(d, x))
-    d.change(d.rng.choice((
-        f"torch._foreach_add_([{x}], 2)", f"torch._foreach_mul_([{x}], [{y}])",
-        f"torch._foreach_sub_([{x}], [{y}])", f"torch._foreach_neg_([{x}])",
-        f"torch._foreach_abs_([{x}])", f"torch._foreach_zero_([{x}])",
-        f"torch._foreach_maximum_([{x}], [{y}])", f"torch._foreach_clamp_min_([{x}], 0)",
-        f"torch._foreach_lerp_([{x}], [{y}], 0.25)", f"torch._foreach_sigmoid_([{x}])")), x)
-
-
-@row("inplace", 1)
-def given_a_shape(d):
-    """An empty ``out=`` tensor gets the shape of the result."""
-    x = operand(d, d.sizes(1, 3), d.dtype(), "xb")
-    z = d.emit(f"{x}.new_empty(0)")[0]
-    d.change(d.rng.choice((f"torch.add({x}, 1, out={z})", f"torch.mul({x}, {x}, out={z})",
-                           f"torch.sum({x}, 0, out={z})", f"torch.cat([{x}, {x}], out={z})",
-                           f"torch.matmul({x}, {x}.flatten()[:{d.env[x].shape[-1]}], out={z})")), z)
