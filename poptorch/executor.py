@@ -17,7 +17,7 @@ from poptorch._capture import capture
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation, change_of
-from poptorch._executor.forwarding import forward_property, forward_to
+from poptorch._executor.forwarding import forward_property, forward_to, module_attribute
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
@@ -259,7 +259,7 @@ class PoplarExecutor:
         user_model = self.__dict__.get("_user_model")
         if user_model is None or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
-        return getattr(user_model, name)
+        return module_attribute(user_model, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         user_model = self.__dict__.get("_user_model")

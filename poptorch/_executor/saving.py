@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
@@ -117,6 +119,10 @@ class Saving:
 
     def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
         wrapped, compiled = self.wrapped, self.programs.require("save")
+        if export_model and isinstance(wrapped.model, torch.fx.GraphModule):
+            raise Error("[save] the module is a graph, as torch.export makes it, which is code and "
+                        "cannot be put into a file. Pass export_model=False, keep the graph with "
+                        "torch.export.save, and call loadExecutable() on a wrapper of it.")
         # The file has the module as it is, and the program as it was.
         compiled.require_unchanged("save")
         self.weights.pull_to_host()

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Self
 
 import torch
-from torch.nn.modules.dropout import _DropoutNd
 
 from poptorch._base.logging import logger
 from poptorch._guards.guard import Guard
@@ -14,6 +13,8 @@ from poptorch._guards.guard import Guard
 # Of all executors that are alive: each switches the module back and forth for itself.
 _all: "weakref.WeakSet[TrainingModes]" = weakref.WeakSet()
 
+_DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d,
+            torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 _WORDS = {True: "training mode", False: "evaluation mode"}
 
 
@@ -112,7 +113,7 @@ class CompiledModes:
     def warn_of_dropout(self) -> None:
         """Warns once that inference drops values, unless the executor's ``train()`` chose it."""
         found = [(path, part) for path, part, mode in self._compiled
-                 if mode and isinstance(part, _DropoutNd) and part.p > 0]
+                 if mode and isinstance(part, _DROPOUT) and part.p > 0]
         if not found or self._noted.is_chosen:
             return
         self._noted.is_chosen = True
