@@ -69,7 +69,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
                     f"options.Distributed.disable(), and use replicationFactor.")
     if instrument.is_instrumented(model):
         raise RuntimeError("Model has already been wrapped in 'poptorch.trainingModel'. Call "
-                           "destroy() on the executor or on the model to wrap it again.")
+                           "model.destroy() on the model to unwrap before wrapping again.")
     return PoplarExecutor(model=model, options=options, training=True,
                           poptorch_version=__version__, optimizer=optimizer)
 
