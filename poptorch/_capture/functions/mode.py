@@ -108,6 +108,10 @@ def _is_question(func) -> bool:
 
 def _by_torch(capture, func, /, *args, **kwargs):
     """By torch's own operations, of which those for whole layers have no rules here."""
+    if func is F.batch_norm and (replicas := capture.statistics_replicas()) > 1:
+        raise capture.recorder.error(
+            f"[SyncBatchNorm] torch.func transforms a layer that uses the statistics of {replicas} "
+            f"replicas, which is not implemented. Use BatchNorm there, or call the layer outside.")
     with private.without_onednn(), sdpa_kernel(SDPBackend.MATH):
         return func(*args, **kwargs)
 
