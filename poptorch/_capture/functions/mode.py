@@ -19,6 +19,7 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functions import (
     attention,
     ctc,
+    flex_attention,
     hooks,
     mixed_precision,
     others,
@@ -252,7 +253,7 @@ def _refuse_higher_order(capture, func, /, *args, **kwargs):
 
 # By name: torch makes these operators when they are first used.
 HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _invoke_subgraph,
-                **functions_loops.HIGHER_ORDER}
+                **flex_attention.HIGHER_ORDER, **functions_loops.HIGHER_ORDER}
 
 # Functions whose handlers call operations of ours, of which torch.func has no rules: where it
 # transforms them, torch's own are recorded.
