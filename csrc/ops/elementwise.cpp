@@ -103,6 +103,12 @@ std::vector<ir::Type> infer_cast(const InferInput& in) {
   return {{in.attrs().get_dtype(ir::attr::dtype), in.operand(0).sizes, {}}};
 }
 
+std::vector<ir::Type> infer_narrowing_cast(const InferInput& in) {
+  USER_CHECK(in.operand(0).dtype == DType::i64, "[narrowing_cast] x is ", in.operand(0).text(),
+             ", it must be i64. Use `cast`.");
+  return {{DType::i32, in.operand(0).sizes, {}}};
+}
+
 std::vector<ir::Type> infer_full(const InferInput& in) {
   const ir::Dims sizes = in.attrs().get_ints(ir::attr::size);
   for (int64_t size : sizes) {
@@ -315,6 +321,12 @@ std::vector<OpDef> moving_rows() {
        .flops = none,
        .strided = Strided::all,
        .elementwise = true},
+      {.name = "narrowing_cast",
+       .doc = "x of i64 in i32; an error where a number does not fit. The limits of i64 become "
+              "those of i32.",
+       .operands = {"x"},
+       .infer = infer_narrowing_cast,
+       .flops = none},
       {.name = "clone",
        .aten = {"aten::clone"},
        .doc = "A row-major copy of x.",

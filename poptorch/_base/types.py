@@ -24,20 +24,23 @@ _WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: tor
 _INT32 = torch.iinfo(torch.int32)
 _INT64 = torch.iinfo(torch.int64)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
-_UNNARROWED: ContextVar[bool] = ContextVar("unnarrowed", default=False)
+_UNNARROWED: ContextVar[tuple[torch.dtype, ...]] = ContextVar("unnarrowed", default=())
 
 
 def narrowed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
     int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide` and
     :func:`unnarrowed`)."""
-    return (_WIDE if switches.is_wide() or _UNNARROWED.get() else _NARROW).get(dtype, dtype)
+    if dtype in _UNNARROWED.get():
+        return dtype
+    return (_WIDE if switches.is_wide() else _NARROW).get(dtype, dtype)
 
 
 @contextlib.contextmanager
-def unnarrowed() -> Iterator[None]:
-    """What this thread translates keeps its 64-bit types: the numbers of a weight update."""
-    before = _UNNARROWED.set(True)
+def unnarrowed(*dtypes: torch.dtype) -> Iterator[None]:
+    """What this thread translates keeps these 64-bit types: the numbers of a weight update, and
+    int64 values that int32 might not hold."""
+    before = _UNNARROWED.set(dtypes)
     try:
         yield
     finally:

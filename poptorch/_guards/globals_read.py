@@ -24,6 +24,7 @@ from poptorch._base.value_snapshot import (
     objects_within,
 )
 from poptorch._capture.graph.module_clones import HOOKS
+from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
 from poptorch._guards.host_randomness import Draws
 from poptorch._guards.outer_name import OuterName, attributes_in, value_in
 from poptorch._guards.statements import is_users
@@ -60,6 +61,24 @@ def names_outside(module: torch.nn.Module, arguments, draws: Draws) \
     Returns:
         The names, and the objects that they lead to, with their paths.
     """
+    walk = _walked(module, arguments, draws)
+    return list(walk.names.values()), list(walk.objects.values())
+
+
+def guards_without_capture(module: torch.nn.Module) -> list[Guard]:
+    """The guards of what code of the module names outside of it, with the present values: for a
+    program from a file, which is not captured. Of objects, attributes that code names count."""
+    walk = _walked(module, (), Draws())
+    found = [name.guard() for name in walk.names.values() if name.before is not None]
+    for holder, path in walk.objects.values():
+        if not isinstance(holder, torch.nn.Module):
+            for name in sorted(walk.attributes & table_of(holder, "").keys()):
+                held = HeldAttribute(holder, name, f"{path}.{name}")
+                found += held.guards(Kind.POSSIBLE) if is_compared(table_of(holder, name)[name]) else ()
+    return found
+
+
+def _walked(module: torch.nn.Module, arguments, draws: Draws) -> "_Walk":
     walk = _Walk(draws)
     for path, part in module.named_modules():
         walk.of_module(part, path)
@@ -68,7 +87,7 @@ def names_outside(module: torch.nn.Module, arguments, draws: Draws) \
     walk.of_held()
     for key, name in walk.names.items():
         name.begin(is_read=key in walk.found and key[:2] not in walk.stored)
-    return list(walk.names.values()), list(walk.objects.values())
+    return walk
 
 
 class _Walk:
@@ -85,7 +104,7 @@ class _Walk:
         self._seen: set = set()
         # Of what objects are that code may have, and the names of attributes in all code.
         self._classes: dict[type, dict] = {}
-        self._attributes: set[str] = set(_CALLED)
+        self.attributes: set[str] = set(_CALLED)
         # In place of the globals, for what no variable leads to, by identity of the value.
         self._roots: dict[int, dict] = {}
         # Classes and files of code that are held as values, by identity, with a path.
@@ -134,7 +153,7 @@ class _Walk:
         """What code may read of classes and files that are held as values, as it names it."""
         for where, part in self._held.values():
             root, names = self._path_of(where, part)
-            for name in sorted(self._attributes) if attributes_in(part) is not None else ():
+            for name in sorted(self.attributes) if attributes_in(part) is not None else ():
                 if is_compared(attribute_of(part, name)):
                     self._name(root, (*names, name), is_found=True)
 
@@ -146,10 +165,10 @@ class _Walk:
         """The methods of all classes, as far as code names them: which object it calls them of is
         not known before it runs. So other code's reads of what they set still count."""
         done, read, stored, self.stored = None, set(self.found), self.stored, set()
-        while done != (len(self._classes), len(self._attributes)):
-            done = len(self._classes), len(self._attributes)
+        while done != (len(self._classes), len(self.attributes)):
+            done = len(self._classes), len(self.attributes)
             for cls in list(self._classes):
-                self._of_methods(cls, frozenset(self._attributes))
+                self._of_methods(cls, frozenset(self.attributes))
         for key in self.found.keys() - read:
             if key[:2] in self.stored:
                 del self.found[key]
@@ -203,7 +222,7 @@ class _Walk:
         if key in self._seen:
             return
         self._seen.add(key)
-        self._attributes.update(code.co_names)
+        self.attributes.update(code.co_names)
         for (root, names), is_set, offset in _names_of(code, scope):
             if not is_set:
                 self._note(root, names).reads.add((code, offset))

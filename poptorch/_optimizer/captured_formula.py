@@ -104,7 +104,7 @@ class Formulas:
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
         before, (e.place, e.notes) = (e.place, e.notes), (None, {})
         try:
-            with unnarrowed():
+            with unnarrowed(torch.int64, torch.float64):
                 plain = {state.key for state in spec.states if state.has_no_dims}
                 # A tensor without dimensions would not keep its type beside a number.
                 cast = {name: e.cast(value, torch.float64) if name in plain

@@ -12,6 +12,7 @@ from poptorch._base.types import narrowed, torch_dtype
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._guards.ambient_settings import AmbientSettings
+from poptorch._guards.globals_read import guards_without_capture
 from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
 from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._optimizer.layout import UpdateLayout
@@ -40,7 +41,8 @@ class Interface:
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
         argument_attributes: likewise of objects in arguments; not known of a program from a file.
-        outer: the guards of what ``forward`` may read outside of the module; likewise.
+        outer: the guards of what ``forward`` may read outside of the module; of a program that
+            comes from a file, what its code names, with the values at that time.
         plain_tensors: the user's tensors that are compiled in; of a program that comes from a
             file, those in attributes.
         modes: the modules of which ``forward`` read whether they are in training mode.
@@ -125,7 +127,8 @@ class Interface:
             program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
         attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
-                        attributes, plain_tensors=_plain_tensors(
+                        attributes, outer=guards_without_capture(model),
+                        plain_tensors=_plain_tensors(
                             data["plain_tensors"], [*_tensors_in(attributes), *named.items()]),
                         ambient=AmbientSettings(*data["ambient"]))
         interface.outputs.copy_data(())

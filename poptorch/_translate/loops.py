@@ -40,7 +40,7 @@ def emit(nodes, node) -> list:
     """Appends a loop, of a node that runs its body; returns what it carries at the end."""
     e, region = nodes.emitter, region_of(node)
     rounds = region.rounds
-    operands = [nodes.values[outer] for outer in node.args]
+    operands = [nodes.narrowed_value(outer) for outer in node.args]
     name = f"{node.name}.{len(e.module.graphs)}"
     body = BodyEmitter(e, e.module.add_graph(name), len(operands))
     body.is_conditional = e.is_conditional or rounds.count is None
@@ -58,7 +58,8 @@ def emit(nodes, node) -> list:
             inner.translate(operation)
     end = next(reversed(region.graph.nodes))
     body.notes, body.place, body.part = {}, None, e.part
-    body.finish([*(inner.values[result] for result in end.args[0]), *inputs[rounds.carried:]])
+    results = [inner.narrowed_value(result) for result in end.args[0]]
+    body.finish([*results, *inputs[rounds.carried:]])
     if body.reads_rng:
         operands.append(e.rng())
     attrs = {"body": _C.GraphRef(name), "count": 1 if rounds.count is None else rounds.count}

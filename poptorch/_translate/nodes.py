@@ -8,10 +8,10 @@ from types import MappingProxyType
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype, narrowed
+from poptorch._base.types import ir_dtype, narrowed, unnarrowed
 from poptorch._capture import refused_node, torch_takes
 from poptorch._capture.graph.regions import region_of
-from poptorch._translate import loops, opaque
+from poptorch._translate import integer_ranges, loops, opaque
 from poptorch._translate.emitter import Emitter
 from poptorch._translate.rules.table import RULES
 from poptorch.errors import Error
@@ -30,6 +30,10 @@ _KEEP_DTYPE = frozenset({
 _PROMOTE = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward",
                       "smooth_l1_loss_backward", "huber_loss_backward"})
 
+# Operations whose rules make floating-point attributes of numbers.
+_FLOAT_ATTRIBUTES = frozenset(f"aten::{name}" for name in (
+    "add", "sub", "rsub", "clamp", "clamp_min", "clamp_max", "threshold"))
+
 # Rows that compute in floating point alone; of other numbers PyTorch's own operator does.
 _FLOAT_ONLY = frozenset({
     "avg_pool2d", "avg_pool3d", "convolution", "max_pool2d", "max_pool3d", "upsample_nearest2d",
@@ -38,12 +42,13 @@ _FLOAT_ONLY = frozenset({
 
 class Nodes:
     """Translates the nodes of a captured graph, in order. ``values`` has what each became: a value,
-    or a list of them."""
+    or a list of them; ``ranges`` the range of its integers, or a list likewise."""
 
     def __init__(self, emitter: Emitter, has_blocks: bool = False):
         self.emitter = emitter
         self.has_blocks = has_blocks
         self.values: dict = {}
+        self.ranges: dict = {}
         self._rows = rows_by_aten()
         self._rules: dict = {}
 
@@ -51,12 +56,13 @@ class Nodes:
         """Appends the ops of one ``call_function`` node. If its row refuses the operands, the error
         has the user's place, and PyTorch's words and class where it refuses them too."""
         if node.target is operator.getitem:
-            self.values[node] = self.values[node.args[0]][node.args[1]]
+            of, index = node.args
+            self.values[node] = self.values[of][index]
+            if of in self.ranges:
+                self.ranges[node] = self.ranges[of][index]
             return
         emitter, meta = self.emitter, node.meta
-        place = meta.get("place")
-        emitter.place = (place[0] if place else "", place[1] if place else 0,
-                         meta.get("module") or "")
+        emitter.place = _source_place(meta)
         emitter.part = part_of(node)
         emitter.notes = _notes(meta, self.has_blocks)
         try:
@@ -64,18 +70,57 @@ class Nodes:
                 self.values[node] = loops.emit(self, node)
                 return
             _check_layout(node)
-            self.values[node] = self._emit(node)
+            self.values[node] = self._emit_in_64_bits(node) if self._needs_64_bits(node) \
+                else self._emit(node)
         except Exception as error:
             refused = refused_node(error, node)
             if refused is error:
                 raise
             raise refused from error
 
+    def narrowed_value(self, node: torch.fx.Node):
+        """The value of a node for what takes no 64 bits; the program stops where one does not fit.
+        """
+        value, e = self.values[node], self.emitter
+        if not _is_wide(value):
+            return value
+        before, e.place = e.place, _source_place(node.meta)
+        found = e.op("narrowing_cast", value)
+        e.place = before
+        return found
+
+    def _needs_64_bits(self, node) -> bool:
+        """Whether integers that a node takes or gives may not fit into int32; notes their ranges.
+        """
+        if narrowed(torch.int64) is torch.int64:
+            return False
+        self.ranges[node] = integer_ranges.of_results(node, self.ranges)
+        if not _takes_64_bits(node):
+            return False
+        operands = [x.meta["val"] for x in node.all_input_nodes]
+        if not any(map(_is_int64, (*_parts(node), *operands))):
+            return False
+        return (any(_is_wide(self.values[x]) for x in node.all_input_nodes)
+                or not all(map(integer_ranges.fits_int32, _listed(self.ranges[node])))
+                or integer_ranges.has_large_number(node))
+
+    def _emit_in_64_bits(self, node):
+        """Like ``_emit``; results that int32 holds in any case are narrowed."""
+        with unnarrowed(torch.int64):
+            values = self._emit(node)
+        if isinstance(values, tuple):
+            values = list(values)
+        found = [self.emitter.cast(value, torch.int64)
+                 if _is_wide(value) and integer_ranges.fits_int32(range_) else value
+                 for value, range_ in zip(_listed(values), _listed(self.ranges[node]))]
+        return found if isinstance(values, list) else found[0]
+
     def _emit(self, node):
-        target = node.target
-        how = self._rules.get(target)
+        how = self._rules.get(node.target)
         if how is None:
-            how = self._rules[target] = self.rule_for(target)
+            how = self._rules[node.target] = self.rule_for(node.target)
+        if narrowed(torch.int64) is torch.int64 and _loses_bits(how, node):
+            how = opaque.emit
         args = tuple(self._operand(a) for a in node.args)
         kwargs = {k: self._operand(v) for k, v in node.kwargs.items()}
         try:
@@ -102,7 +147,11 @@ class Nodes:
 
     def _operand(self, argument):
         if isinstance(argument, torch.fx.Node):
-            return self.values[argument]
+            if not _is_int64(argument.meta["val"]):
+                return self.values[argument]
+            if narrowed(torch.int64) is torch.int64:
+                return self.emitter.cast(self.values[argument], torch.int64)
+            return self.narrowed_value(argument)
         if isinstance(argument, (list, tuple)):
             return [self._operand(a) for a in argument]
         return argument
@@ -202,6 +251,38 @@ def _promoted(e, node, name: str, operands: list, attrs: dict):
     dtype = functools.reduce(torch.promote_types, map(e.dtype_of, operands))
     found = e.op(name, *(e.cast(v, dtype) for v in operands), **attrs)
     return e.cast(found, _result_dtype(node))
+
+
+def _source_place(meta) -> tuple[str, int, str]:
+    place = meta.get("place")
+    return place[0] if place else "", place[1] if place else 0, meta.get("module") or ""
+
+
+def _takes_64_bits(node) -> bool:
+    """Whether an operation computes int64 as PyTorch does, where it is not narrowed."""
+    return node.target.namespace in ("aten", "prims") or node.target._schema.name in (
+        "poptorch::elements", "poptorch::elements_scatter")
+
+
+def _loses_bits(how, node) -> bool:
+    """Whether the op would have a number of 64 bits as an attribute, which is a float64."""
+    takes_floats = isinstance(how, _RowRule) or node.target._schema.name in _FLOAT_ATTRIBUTES
+    return takes_floats and any(map(_is_int64, _parts(node))) \
+        and integer_ranges.has_inexact_number(node)
+
+
+def _is_wide(value) -> bool:
+    """Whether an integer has 64 bits in a program that narrows those of others."""
+    return (isinstance(value, _C.Value) and value.dtype == "i64"
+            and narrowed(torch.int64) is not torch.int64)
+
+
+def _is_int64(part) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype is torch.int64
+
+
+def _listed(found) -> list:
+    return found if isinstance(found, list) else [found]
 
 
 def _is_of_nothing(node) -> bool:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype
+from poptorch._base.types import ir_dtype, unnarrowed
 from poptorch._capture.graph.captured import OutputSpec
-from poptorch._translate import reduction
+from poptorch._translate import integer_ranges, reduction
 from poptorch._translate.emitter import Emitter, Precision
 from poptorch._translate.loss_scale import LossScale
 from poptorch._translate.nodes import Nodes, part_of
@@ -251,6 +251,8 @@ class _Translation:
         for position, (node, spec) in enumerate(zip(placeholders, self.captured.inputs)):
             if node.users or node in anchored.values():
                 nodes.values[node] = self._source(e, position, node, spec)
+            if spec.kind == "constant":
+                nodes.ranges[node] = integer_ranges.of_constant(spec.tensor)
         for node in self.captured.graph.nodes:
             if self.scaling is not None and node.meta.get("seed"):
                 e.part = "backward"
@@ -260,7 +262,7 @@ class _Translation:
         e.notes, e.place = {}, None
         for short, node in anchored.items():
             e.part = part_of(node)
-            self._anchor(e, short, nodes.values[node])
+            self._anchor(e, short, nodes.narrowed_value(node))
         gradients = self._sinks(e, nodes)
         e.part = "backward"
         if self.scaling is not None and self.scaling.is_automatic:
@@ -281,7 +283,9 @@ class _Translation:
                      **overlap_attrs(self.captured, True, spec.name)}
             return e.named("stream_in", spec.name, attrs, *type_)
         if spec.kind == "constant":
-            return e.constant(spec.tensor, spec.tensor.dtype)
+            fits = integer_ranges.fits_int32(integer_ranges.of_constant(spec.tensor))
+            with unnarrowed(*(() if fits else (torch.int64,))):
+                return e.constant(spec.tensor, spec.tensor.dtype)
         self.program.states[spec.name] = spec.tensor
         role = "parameter" if spec.kind == "param" else "buffer"
         return e.state(spec.name, role, *type_)
@@ -291,8 +295,8 @@ class _Translation:
         for spec in self.captured.outputs:
             if spec.kind == "loss":
                 continue
-            value = nodes.values[spec.node]
             e.part = part_of(spec.node)
+            value = nodes.narrowed_value(spec.node)
             if spec.kind == "grad":
                 gradients[spec.name] = value
             elif spec.kind == "buffer_update":

@@ -97,6 +97,9 @@ class _Location(Check):
     errors = (TypeError,)
     kinds = (TensorLocationSettings, dict)
 
+    def allows(self, value) -> bool:
+        return not isinstance(value, dict) or all(isinstance(key, str) for key in value)
+
     def kept(self, value) -> dict:
         # A dict is such as toDict gives it.
         value = TensorLocationSettings(**value) if isinstance(value, dict) else value

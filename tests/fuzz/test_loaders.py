@@ -158,7 +158,7 @@ def is_one_of(*allowed):
 
 TAKES = {  # what each argument takes of these
     "options": is_one_of(), "mode": is_one_of(), "batch_size": is_one_of(None, LARGE),
-    "num_workers": is_one_of(0), "rebatched_worker_size": is_one_of(None),
+    "num_workers": is_one_of(0), "rebatched_worker_size": is_one_of(None, LARGE),
     "auto_distributed_partitioning": is_one_of(True),
 }
 ASYNC_TAKES = {

@@ -133,6 +133,7 @@ class Calls(RuleBasedStateMachine):
         assert error is None, str(error)
         if self.compiled is None:
             self.expect_compiled(x, scale)
+        self.mode = self.next_mode  # a call runs the program of the mode that was set
         expected = self.reference.step(x, scale, self.accumulation, self.mode)
         for ours, theirs in zip(result, expected, strict=True):
             self.check(ours, theirs, "result")
@@ -279,7 +280,7 @@ class Calls(RuleBasedStateMachine):
     def save(self):
         path = Path(self.folder.name) / f"{len(self.saved)}.poptorch"
         _, error = attempt(self.model.save, path)
-        assert (error is None) == (self.compiled is not None)
+        assert (error is None) == (self.compiled is not None and self.mode == self.next_mode)
         if error is None:
             self.saved.append((path, copy.deepcopy(self.reference), self.settings, self.compiled,
                                self.mode))

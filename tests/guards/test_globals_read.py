@@ -9,9 +9,11 @@ import types
 import torch
 from torch import nn
 
+import poptorch
 from poptorch._guards import globals_read
 from poptorch._guards.host_randomness import Draws
 from tests.capture.common import Function
+from tests.helpers import quiet_options
 
 SCALE, SIZES, UNREAD, COUNT = 2.0, [1, 2], 3.0, 0
 WEIGHT, SEEN = torch.ones(2), []
@@ -284,3 +286,31 @@ def test_hooks_of_parameters_and_modules():
     net[1].weight.register_hook(other.read)
     assert names(None, module=net) == {"SIZES", "SCALE"}
     assert objects(None, net) == {"the hook of 0.weight", "the hook of 1.weight.__self__"}
+
+
+class Outside:
+    def __init__(self):
+        self.shift, self.unused = 1.0, 0
+
+
+OUTSIDE, SCALES = Outside(), {"scale": 2.0}
+
+
+class Outward(torch.nn.Module):
+    def forward(self, x):
+        return x * SCALES["scale"] + OUTSIDE.shift
+
+
+def test_a_program_from_a_file_follows_what_it_reads_outside(tmp_path, monkeypatch):
+    x = torch.ones(2)
+    model = poptorch.inferenceModel(Outward(), quiet_options())
+    model(x)
+    loaded = poptorch.load(model.save(tmp_path / "outward.poptorch"))
+    monkeypatch.setitem(SCALES, "scale", 5.0)
+    assert torch.equal(loaded(x), Outward()(x))
+    monkeypatch.setattr(OUTSIDE, "shift", -1.0)
+    assert torch.equal(loaded(x), Outward()(x))
+    monkeypatch.setattr(OUTSIDE, "unused", 3)
+    loaded(x)
+    assert [info.reason.split(" ")[0] for info in loaded.programs()] == [
+        "loaded", "SCALES['scale']", "OUTSIDE.shift"]

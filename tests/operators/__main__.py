@@ -1,7 +1,8 @@
 """Compares the operators of PyTorch with eager, for the arguments that its own tests have.
 
 ``python -m tests.operators`` computes up to ten calls of each operator of ``op_db``, which is
-private to PyTorch's tests, in inference, and the gradients of each that has some. Results are
+private to PyTorch's tests, in inference, and the gradients of each that has some; and the results
+once more with int32 tensors in the place of int64 ones, where there are some. Results are
 judged by the float32 rule for one operator (``tests/helpers.py``); of random ones, which are not
 eager's, only the shapes and types. What is refused must be refused in words of ``REFUSED``.
 ``python -m tests.operators sum linalg`` takes the operators whose names have one of these in them.
@@ -48,11 +49,11 @@ def main() -> int:
         for info in (bar := tqdm(chosen, unit="operator")):
             bar.set_postfix_str(info.formatted_name)
             for call in calls_of(info, args.seed, args.count):
-                for trained in (False, True) if call.is_differentiable else (False,):
-                    kind, words = judged(call, trained, args.seed, info.name)
+                for way in _ways(call):
+                    kind, words = judged(call, way == "gradients", args.seed, info.name,
+                                         way == "results of int32")
                     counts[kind] += 1
                     if kind == "wrong":
-                        way = "gradients" if trained else "results"
                         tqdm.write(f"{info.formatted_name}, {way} of {call}: {words}")
     print(f"{len(chosen)} operators: {counts['right']} calls as in eager, {counts['refused']} "
           f"refused, {counts['wrong']} wrong, {counts['not valid']} not valid in eager; "
@@ -60,7 +61,14 @@ def main() -> int:
     return 1 if counts["wrong"] else 0
 
 
-def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, str]:
+def _ways(call: Call) -> list[str]:
+    has_int64 = any(isinstance(x, torch.Tensor) and x.dtype is torch.int64
+                    for x in pytree.tree_leaves(call.arguments))
+    return ["results", *["gradients"] * call.is_differentiable, *["results of int32"] * has_int64]
+
+
+def judged(call: Call, trained: bool, seed: int, name: str = "",
+           int32: bool = False) -> tuple[str, str]:
     """How a call does: ``right``, ``refused``, ``wrong`` or ``not valid`` in eager, and what is
     wrong with it.
 
@@ -69,6 +77,7 @@ def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, s
         trained: whether its gradients are computed, not its results.
         seed: of random numbers.
         name: of the operator.
+        int32: whether the device is given int32 in the place of int64.
     """
     try:
         eager, *others = (_of_eager(call, torch.float32, trained, seed + i) for i in range(4))
@@ -76,7 +85,7 @@ def judged(call: Call, trained: bool, seed: int, name: str = "") -> tuple[str, s
     except Exception:  # noqa: BLE001  (any by which eager refuses it)
         return "not valid", ""
     try:
-        ours = _of_device(call, trained)
+        ours = _of_device(call, trained, int32)
     except poptorch.Error as error:
         return ("refused" if REFUSED.search(str(error)) else "wrong"), f"refused: {error}"
     except Exception as error:  # noqa: BLE001  (none should come)
@@ -105,8 +114,10 @@ def _of_eager(call: Call, dtype: torch.dtype, trained: bool, seed: int) -> list:
     return [x.to_dense() if isinstance(x, torch.Tensor) else x for x in pytree.tree_leaves(out)]
 
 
-def _of_device(call: Call, trained: bool) -> list:
+def _of_device(call: Call, trained: bool, int32: bool) -> list:
     module = Calling(call, torch.float32, trained)
+    if int32:
+        module.tensors = [x.int() if x.dtype is torch.int64 else x for x in module.tensors]
     if not trained:
         model = poptorch.inferenceModel(module, quiet_options())
         results = pytree.tree_leaves(model(*module.tensors))

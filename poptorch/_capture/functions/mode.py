@@ -4,6 +4,7 @@ Handlers keep dropout, batch norm, attention and recurrent layers whole (the oth
 folder); those here refuse what cannot be recorded.
 """
 
+import contextlib
 import copy
 import functools
 import sys
@@ -21,6 +22,7 @@ from poptorch._capture.functions import (
     ctc,
     flex_attention,
     hooks,
+    int32_indices,
     mixed_precision,
     others,
     packed,
@@ -64,6 +66,15 @@ class Functions(private.TorchFunctionMode):
             raise refusal from None
 
     def _called(self, func, types, args, kwargs):
+        try:
+            return self._attempted(func, types, args, kwargs)
+        except Exception as error:
+            for positional, named in int32_indices.in_int64(func, args, kwargs or {}, error):
+                with contextlib.suppress(Exception):
+                    return self._attempted(func, types, positional, named)
+            raise
+
+    def _attempted(self, func, types, args, kwargs):
         out = self._result(func, types, args, kwargs or {})
         if func in LOSSES:
             self._capture.losses.mark_standard(out, func, args, kwargs or {})

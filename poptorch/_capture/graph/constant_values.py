@@ -12,7 +12,7 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph.views import written_by
 from poptorch._capture.library import tensor_nodes
 
-_ELEMENTS = 1 << 20  # of a tensor, so that it does not take long
+_ELEMENTS = 1 << 24  # of a tensor, so that it does not take long
 
 
 class _Unknown(Exception):

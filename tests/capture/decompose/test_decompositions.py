@@ -99,6 +99,8 @@ def test_as_exact_as_eager(overload):
 def out_form(overload):
     """The overload that writes to given tensors, and their names; None if there is none."""
     packet = overload.overloadpacket
+    if packet in (torch.ops.aten.log_sigmoid_forward, torch.ops.aten._weight_norm_interface):
+        return None  # the shape of their second result is another without data than with
     for other in (getattr(packet, name) for name in packet.overloads()):
         if functional_form(other) is overload and other._schema.arguments[-1].is_out:
             return other, [argument.name for argument in other._schema.arguments if argument.is_out]

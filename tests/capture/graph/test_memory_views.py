@@ -222,8 +222,6 @@ REFUSED = {
         lambda x: torch.empty(0).set_(x).add_(1), X),
     "view(torch.float64) of a tensor of torch.float32 uses the bits of torch.float64": (
         lambda x: x.view(torch.float64), X),
-    "uses the bits of torch.int64, which is torch.int32": (
-        lambda x: x.view(torch.int64), X.int()),
     "view(torch.int32) of a tensor of torch.int64 uses the bits of torch.int64": (
         lambda x: x.view(torch.int32), X.long()),
 }

@@ -280,6 +280,17 @@ CASTS = [
       for target in (torch.float16, torch.bfloat16, torch.float64, torch.bool)),
 ]
 
+LIMITS = (2**63 - 1, -2**63, 2**31 - 1, -2**31, 0, 7)
+NARROWING = [
+    Sample("narrowing_cast",
+           lambda sizes=sizes: [integers(-2**31, 2**31 - 1, *sizes, dtype=torch.int64)],
+           dtypes=ONE_TYPE, reference=lambda x: x.int(), note=str(sizes))
+    for sizes in ((4, 33), (), (0, 3), (LARGE,))
+] + [
+    Sample("narrowing_cast", lambda: [numbers(*LIMITS, dtype=torch.int64)], dtypes=ONE_TYPE,
+           reference=lambda x: x.clamp(-2**31, 2**31 - 1).int(), note="limits"),
+]
+
 MADE = [
     Sample("full", lambda: [], {"size": [3, 50], "dtype": torch.float32, "fill_value": 2.5}),
     Sample("full", lambda: [], {"size": [300, 500], "dtype": torch.float32, "fill_value": -1e9}),
@@ -294,7 +305,8 @@ MADE = [
            dtypes=("f32", "f64")),
 ]
 
-SAMPLES = [*UNARY, *ACTIVATIONS, *BACKWARD, *ARITHMETIC, *POWERS, *LOGIC, *WHERE, *CASTS, *MADE]
+SAMPLES = [*UNARY, *ACTIVATIONS, *BACKWARD, *ARITHMETIC, *POWERS, *LOGIC, *WHERE, *CASTS,
+           *NARROWING, *MADE]
 
 BADS = [
     Bad("exp", lambda: [integers(0, 9, 3)], words="takes floating-point tensors"),
@@ -316,6 +328,9 @@ BADS = [
     Bad("masked_fill", lambda: [randn(3), randn(3), scalar(0.0)], words="a condition is bool"),
     Bad("masked_fill", lambda: [randn(3), bools(3), randn(3)], words="must be one number"),
     Bad("cast", lambda: [randn(3)], words='"dtype" is missing'),
+    Bad("narrowing_cast", lambda: [numbers(7, 2**31, 2**40, dtype=torch.int64)],
+        words="value 2147483648 does not fit into int32 (-2147483648 to 2147483647)"),
+    Bad("narrowing_cast", lambda: [integers(0, 9, 3)], words="must be i64"),
     Bad("full", lambda: [], {"size": [-1], "dtype": torch.float32, "fill_value": 0.0},
         words="holds -1"),
     Bad("full", lambda: [], {"size": [1], "dtype": torch.float32, "fill_value": "x"},
