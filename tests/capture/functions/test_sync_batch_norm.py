@@ -177,6 +177,35 @@ def test_recomputation_of_a_checkpoint(settings):
         check_wide(trained(module, 2, steps), reference)
 
 
+class InTwoStages(Normed):
+    def forward(self, x, y):
+        with poptorch.Block("first", ipu_id=0):
+            x = x * self.before
+        with poptorch.Block("second", ipu_id=1):
+            out = self.norm(torch.sin(x)) * self.after
+            return out, poptorch.identity_loss(((out.sin() - y) ** 2).mean(), "none")
+
+
+@pytest.mark.parametrize("kind", [Normed, InTwoStages])
+def test_micro_batches_are_normalized_one_by_one(kind):
+    torch.manual_seed(5)
+    replicas, count = 2, 4
+    module = kind(nn.SyncBatchNorm(3), 3).double()
+    x, y = torch.randn(2, replicas, count, 3, 3).double()
+    reference = copy.deepcopy(module)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for part in range(count):
+        _, loss = Normed.forward(reference, x[:, part].flatten(0, 1), y[:, part].flatten(0, 1))
+        (loss / count).backward()
+    optimizer.step()
+    options = options_of(replicas)
+    options.Training.gradientAccumulation(count)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with poptorch.testing.wide():
+        poptorch.trainingModel(module, options, optimizer)(x.flatten(0, 2), y.flatten(0, 2))
+    check_wide(dict(module.state_dict()), dict(reference.state_dict()))
+
+
 def test_gradient_of_a_gradient():
     class Penalty(nn.Module):
         def __init__(self):
