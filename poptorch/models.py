@@ -28,8 +28,8 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         model: the module. Its parameters are trained; reading them shows the trained values.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
         optimizer: one of ``poptorch.optim`` or ``torch.optim``: SGD, ASGD, Rprop; Adam, AdamW,
-            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; or of a class made
-            of one of these. None: SGD with a learning rate of 0.01.
+            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or of a class
+            made of one of these. None: SGD with a learning rate of 0.01.
 
     Returns:
         An executor, to be called like the module.

@@ -191,6 +191,23 @@ class _Capture:
         self._batch_count = count
         return 1.0
 
+    def statistics_replicas(self) -> int:
+        """The number of replicas that share the statistics of the batch norm that runs.
+
+        An Error if the layer has a process group.
+        """
+        module = self._paths.running
+        if not isinstance(module, torch.nn.SyncBatchNorm) or not module.training \
+                or self.replicas == 1:
+            return 1
+        if module.process_group is not None:
+            raise self.recorder.error(
+                f"[SyncBatchNorm] expected process_group=None, got a "
+                f"{type(module.process_group).__name__}: the {self.replicas} replicas of a program "
+                f"do not belong to a process group. Create the layer without process_group; it "
+                f"then uses the statistics of all replicas.")
+        return self.replicas
+
     def take_batch_count(self):
         """The count noted just before this call of batch norm, or None."""
         count, self._batch_count = self._batch_count, None
