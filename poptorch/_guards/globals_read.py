@@ -73,8 +73,9 @@ def guards_without_capture(module: torch.nn.Module) -> list[Guard]:
     for holder, path in walk.objects.values():
         if not isinstance(holder, torch.nn.Module):
             for name in sorted(walk.attributes & table_of(holder, "").keys()):
-                held = HeldAttribute(holder, name, f"{path}.{name}")
-                found += held.guards(Kind.POSSIBLE) if is_compared(table_of(holder, name)[name]) else ()
+                if is_compared(table_of(holder, name)[name]):
+                    held = HeldAttribute(holder, name, f"{path}.{name}")
+                    found += held.guards(Kind.POSSIBLE)
     return found
 
 

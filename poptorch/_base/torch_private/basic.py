@@ -11,5 +11,6 @@ from torch.utils._pytree import is_namedtuple_class as is_namedtuple_class
 plain_access = torch._C.DisableTorchFunctionSubclass
 # Of the function by which Module.load_state_dict writes to the tensors of one module.
 load_code = torch.nn.Module._load_from_state_dict.__code__
+is_all_true = torch._is_all_true
 make_subclass = torch.Tensor._make_subclass
 without_torch_function = torch._C.DisableTorchFunction

@@ -5,6 +5,8 @@ import sys
 import torch
 from torch.distributions.constraints import Constraint
 
+from poptorch._base.torch_private import basic
+
 _MODULES = "torch.distributions."
 # Those that ask `if not valid.all():` beside torch._is_all_true.
 _OWN_CHECKS = tuple(f"{_MODULES}{name}" for name in
@@ -54,4 +56,4 @@ def _invalid(what: str, rule: Constraint) -> str:
             f"validate_args=False.")
 
 
-HANDLERS = {torch._is_all_true: _is_all_true, torch.Tensor.__bool__: _bool}
+HANDLERS = {basic.is_all_true: _is_all_true, torch.Tensor.__bool__: _bool}

@@ -280,6 +280,6 @@ def test_changed_arguments_that_share_memory_are_refused():
     both = count(8)
     model(both[:4], both[4:])
     for x, y in ((both, both), (both[:4], both[2:6])):
-        with pytest.raises(poptorch.Error, match="lies in the same memory.*clone"):
+        with pytest.raises(poptorch.Error, match="lies in the memory of.*clone"):
             model.destroy()
             model(x, y)

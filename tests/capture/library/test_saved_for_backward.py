@@ -7,6 +7,7 @@ from torch import nn
 
 import poptorch
 from tests.capture.common import Function, check_training
+from tests.capture.graph_text import text
 
 F64 = torch.float64
 
@@ -90,4 +91,4 @@ def test_nothing_is_copied_without_need():
 
     module = Function(forward, {"w": torch.ones(4, dtype=F64)})
     module.layer = nn.GRU(4, 4, dtype=F64)
-    assert "clone" not in check_training(module, torch.randn(5, 3, 4, dtype=F64)).text()
+    assert "clone" not in text(check_training(module, torch.randn(5, 3, 4, dtype=F64)))
