@@ -3,19 +3,37 @@ shows what is done with a call of torch, ``... compare`` compares a model with P
 ``... include`` prints the folder of the C++ header."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
 from poptorch import _C
 from poptorch.errors import Error
 from poptorch.ops.custom_op import include_path
+from poptorch.version import __version__
 
 
 def read_module(path):
     """The module of an IR file; large constants come from the ``.safetensors`` file beside it."""
-    data = Path(path).with_suffix(".safetensors")
-    constants = _C.load_constants(str(data)) if data.exists() else None
-    return _C.parse(Path(path).read_text(), constants)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Error(f"[opt] {path} is not IR text. Give a .ir file, such as PoplarExecutor.ir() "
+                    f"gives; of a saved program, load it with poptorch.load() and write its "
+                    f"ir().") from None
+    if text.strip() == "// (unchanged)":
+        raise Error(f"[opt] {path} has no text, as its pass changed nothing. Give the file of the "
+                    f"pass or step before it.")
+    step = Path(path).with_name(Path(path).name.partition(".")[0])  # a pass has those of its step
+    files = [file.with_suffix(".safetensors") for file in (Path(path), step)]
+    data = next(filter(Path.exists, files), None)
+    constants = None if data is None else _C.load_constants(str(data))
+    if data is None and (found := re.search(r" = constant \{.*hash=", text)):
+        line = text.count("\n", 0, found.start()) + 1
+        raise Error(f"[opt] {path} has constants of more than 16 elements (line {line}), and "
+                    f"{files[0]}, which has their values, does not exist. Dump the steps with "
+                    f"POPTORCH_DUMP_IR=<folder>, which writes both files.")
+    return _C.parse(text, constants)
 
 
 def opt(arguments):
@@ -77,6 +95,7 @@ def include(arguments):
 def parser():
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m poptorch", description=__doc__)
+    top.add_argument("--version", action="version", version=f"poptorch {__version__}")
     commands = top.add_subparsers(required=True, metavar="command")
     opt_command = commands.add_parser("opt", help="run passes on IR text")
     names = ", ".join(name for name, _ in _C.passes())

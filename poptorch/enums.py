@@ -171,9 +171,11 @@ class AutoStage(enum.Enum):
         'SameAsIpu'
     """
 
-    #: The one with the number of the block's IPU.
+    #: The one with the number of the block's IPU. A block without ``ipu_id`` runs on the IPU of
+    #: the block before it; the first one on IPU 0.
     SameAsIpu = 0
-    #: A new one for each block.
+    #: A new one for each block. A block without ``ipu_id`` runs on the IPU after that of the block
+    #: before it; the first one on IPU 0.
     AutoIncrement = 1
 
 

@@ -17,10 +17,11 @@ from poptorch._capture import capture
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation, change_of
-from poptorch._executor.forwarding import forward_property, forward_to
+from poptorch._executor.forwarding import forward_property, forward_to, module_attribute
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
+from poptorch._executor.tracebacks import shortened
 from poptorch._executor.weights import WeightCopies
 from poptorch._files.executable import File
 from poptorch._guards.guard import Outdated
@@ -127,6 +128,8 @@ class PoplarExecutor:
                 return self._call_once(is_plain, args, kwargs)
             except Superseded:
                 time.sleep(0)  # whoever replaces the program goes on
+            except Exception as error:
+                raise shortened(error)
 
     def _call_once(self, is_plain: bool, args: tuple, kwargs: dict) -> Any:
         # One program for the whole call: another thread may replace it until the call begins.
@@ -187,7 +190,8 @@ class PoplarExecutor:
                            location_excludes=options.source_location_excludes,
                            module_paths=options.module_namescope_enabled,
                            grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
-                           replicas=spec.replicas, called=arguments.called)
+                           replicas=spec.replicas, accumulation=spec.accumulation,
+                           called=arguments.called)
         arguments.compare(captured.beside)
         outside = [guard.value for guard in captured.outer]
         captured.out_spec.copy_data([args, kwargs, model, outside])
@@ -256,7 +260,7 @@ class PoplarExecutor:
         user_model = self.__dict__.get("_user_model")
         if user_model is None or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
-        return getattr(user_model, name)
+        return module_attribute(user_model, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         user_model = self.__dict__.get("_user_model")

@@ -137,18 +137,18 @@ class _StagedExecution(_Strategy):
 
     def _automatic(self, blocks: list[BlockUse], starts_outside: bool):
         # What runs before the first block is on IPU 0, in stage 0.
+        increments = self._auto_stage is AutoStage.AutoIncrement
         stage, last = 0, 0 if starts_outside else None
         for use in blocks:
-            if use.ipu_id is None:
-                raise error_at(f'[{type(self).__name__}] block "{use.user_id}" has no ipu_id, '
-                               f"which {self._auto_stage} needs. Give the block an ipu_id, or "
-                               f"list the strategy's stages.", use.place, use.module)
-            if self._auto_stage is AutoStage.SameAsIpu:
-                stage = use.ipu_id
-            elif last is not None and use.ipu_id != last:
+            ipu = use.ipu_id
+            if ipu is None:
+                ipu = 0 if last is None else last + increments
+            if not increments:
+                stage = ipu
+            elif last is not None and ipu != last:
                 stage += 1
-            last = use.ipu_id
-            yield BlockPlace(use.user_id, use.ipu_id, stage)
+            last = ipu
+            yield BlockPlace(use.user_id, ipu, stage)
 
     def __repr__(self) -> str:
         words = map(repr, self._stages) if self._stages else [str(self._auto_stage)]
@@ -202,10 +202,8 @@ class PipelinedExecution(_StagedExecution):
 
     _kind = "pipelined"
 
-    def _least_steps(self, stages: int, training: bool) -> tuple[int, str]:
-        if training:
-            return 2 * stages - 1, "2 * stages - 1"
-        return stages, "the number of pipeline stages"
+    def _least_steps(self, stages: int, training: bool) -> int:
+        return 2 * stages - 1 if training else stages
 
 
 class _PhasedExecution(_Strategy):

@@ -32,8 +32,9 @@ void check_ipus(const ir::Module& module, const IpuLimits& limits) {
   const int64_t each = ipus_used(module), all = each * limits.replicas;
   const std::string words = concat("the model uses ", each, " on each of ", limits.replicas,
                                    " replicas, ", all, " in all");
-  USER_CHECK(limits.most == 0 || all <= limits.most, "[place] Too many IPUs requested: ", words,
-             "; one process may have ", limits.most, ". Use fewer replicas, or more processes.",
+  USER_CHECK(limits.most == 0 || all <= limits.most, "[place] Too many IPUs requested (", all,
+             "). Maximum for one process is ", limits.most, ": ", words,
+             ". Use fewer replicas, or more processes.",
              all > limits.most ? first_place(module, each - 1) : "");
   const bool is_power_of_two = (all & (all - 1)) == 0;
   USER_CHECK(!limits.is_power_of_two || is_power_of_two, "[place] the number of IPUs must be a "

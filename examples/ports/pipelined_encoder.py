@@ -107,7 +107,7 @@ def train_in_pipeline(net, batches, args, way):
     optimizer = torch.optim.SGD(net.parameters(), lr=args.learning_rate, momentum=0.9)
     model = poptorch.trainingModel(net, options_for(args), optimizer)
     model.compile(*batches[0])
-    model.partition_summary()
+    print(model.partition_summary())
     losses = []
     for batch in tqdm(batches, desc=f"with {way}"):
         scores, loss = model(*batch)

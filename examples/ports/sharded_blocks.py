@@ -90,7 +90,7 @@ def train(args, with_blocks):
     for _ in tqdm(range(args.steps), desc="with blocks" if with_blocks else "without"):
         model(x, target)
     if with_blocks:
-        model.partition_summary()
+        print(model.partition_summary())
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.destroy()
     return weights

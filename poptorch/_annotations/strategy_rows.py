@@ -35,10 +35,10 @@ class _IExecutionStrategy:
         raise Error(f"[{type(self).__name__}] this strategy does not say where blocks run. Use one "
                     f"of poptorch's: {names}.")
 
-    def _least_steps(self, stages: int, training: bool) -> tuple[int, str]:
+    def _least_steps(self, stages: int, training: bool) -> int:
         """The micro-batches, or device iterations for inference, that so many stages need at
-        least; and the rule in words."""
-        return 1, "1"
+        least."""
+        return 1
 
 
 def from_plain(values: dict) -> _IExecutionStrategy:

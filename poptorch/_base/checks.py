@@ -26,13 +26,20 @@ def public_names(names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if not name.startswith("_") or name.endswith("__")})
 
 
-def near_names(name: str, names) -> str:
+def near_names(name: str, names: Iterable[str]) -> str:
     """`` Did you mean a or b?`` for the names that look like ``name``; empty if none does."""
+    return near_texts(name, dict(zip(names, names)))
+
+
+def near_texts(name: str, texts: dict[str, str]) -> str:
+    """As :func:`near_names`, with texts for the names."""
+    if name in texts:
+        return f" Did you mean {texts[name]}?"
     by_form: dict[str, list[str]] = {}
-    for known in names:
+    for known in texts:
         by_form.setdefault(known.lower().replace("_", ""), []).append(known)
     near = difflib.get_close_matches(name.lower().replace("_", ""), by_form, n=3, cutoff=0.7)
-    found = [known for form in near for known in by_form[form]]
+    found = [texts[known] for form in near for known in by_form[form]]
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 

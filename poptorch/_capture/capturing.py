@@ -47,7 +47,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             training: bool, location_excludes: list[str] | None = None,
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
-            replicas: int = 1, is_substituted: bool = True,
+            replicas: int = 1, accumulation: int = 1, is_substituted: bool = True,
             called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
@@ -61,6 +61,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
+        accumulation: micro-batches of which a replica adds the gradients up.
         is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
@@ -71,7 +72,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     called = called or (len(args), tuple(kwargs or ()))
     work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
-                    replicas, is_substituted, called)
+                    replicas, accumulation, is_substituted, called)
     try:
         return work.run()
     finally:
@@ -82,8 +83,8 @@ class _Capture:
     """The state of one capture; ``called`` is as :func:`capture` takes it."""
 
     def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
-                 grouped: frozenset[str], mode_of, replicas: int, is_substituted: bool,
-                 called: tuple):
+                 grouped: frozenset[str], mode_of, replicas: int, accumulation: int,
+                 is_substituted: bool, called: tuple):
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
@@ -104,7 +105,8 @@ class _Capture:
         self._loss = None
         self.host_sites: list = []
         self._environment = Environment()
-        self.replicas, self._is_substituted, self._called = replicas, is_substituted, called
+        self.replicas, self._accumulation = replicas, accumulation
+        self._is_substituted, self._called = is_substituted, called
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
@@ -188,6 +190,23 @@ class _Capture:
             return NotImplemented
         self._batch_count = count
         return 1.0
+
+    def statistics_replicas(self) -> int:
+        """The number of replicas that share the statistics of the batch norm that runs.
+
+        An Error if the layer has a process group.
+        """
+        module = self._paths.running
+        if not isinstance(module, torch.nn.SyncBatchNorm) or not module.training \
+                or self.replicas == 1:
+            return 1
+        if module.process_group is not None:
+            raise self.recorder.error(
+                f"[SyncBatchNorm] expected process_group=None, got a "
+                f"{type(module.process_group).__name__}: the {self.replicas} replicas of a program "
+                f"do not belong to a process group. Create the layer without process_group; it "
+                f"then uses the statistics of all replicas.")
+        return self.replicas
 
     def take_batch_count(self):
         """The count noted just before this call of batch norm, or None."""
@@ -278,6 +297,7 @@ class _Capture:
         self._loss = self.losses.final(results, structure.paths)
         trained = [state for state in self._state.states if state.trained]
         self._state.check_trained()
+        self._state.check_hooks(self._accumulation, self.replicas)
         if not trained:
             logger.warning("[trainingModel] no parameter of the module requires grad: calls run "
                            "forward and its loss, and update nothing.")
@@ -287,9 +307,10 @@ class _Capture:
             raise Error("[capture] torch.utils.checkpoint.CheckpointFunction was called by itself, "
                         "which gives no gradients here. Call torch.utils.checkpoint.checkpoint.")
         if not self._loss.requires_grad:
-            raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
-                        "there is nothing to train. Compute it from the model's output, without "
-                        "detach() or no_grad().")
+            logger.warning("[loss] the loss does not depend on any parameter that requires grad: "
+                           "calls run forward and update nothing. To train, compute the loss from "
+                           "the model's output, without detach() or no_grad().")
+            return
         aliasing.check_history(self.recorder, self._loss, self._state.name_of_plain)
         self.recorder.in_backward = True
         # Where forward holds on to a real parameter, autograd has it and not its stand-in.

@@ -112,6 +112,23 @@ class Device:
             _once(logger.info, "No IPU system is present: running on the IPU Model.")
         logger.debug("Took the IPU Model as device.")
 
+    def check_ipus(self, ipus: int) -> None:
+        """Raises an Error if the number of the device is not that of one with so many IPUs.
+
+        In a system of n IPUs, n a power of two, the numbers from 0 to n - 1 are single IPUs, the
+        next n / 2 are pairs, then come n / 4 groups of 4, and so on.
+        """
+        ipu_id, size = self._options.ipu_id, 1 << (ipus - 1).bit_length()
+        if ipu_id is None:
+            return
+        systems = [_group_numbers(size << doublings, size) for doublings in range(64)]
+        if not any(ipu_id in numbers for numbers in systems):
+            example, numbers = max(16, size), _group_numbers(max(16, size), size)
+            raise Error(f"[useIpuId] device {ipu_id} does not have the {ipus} IPUs that "
+                        f"{self._options.model_name} needs. Leave useIpuId out, or use the number "
+                        f"of a device with {size} IPUs: in a system of {example} IPUs, "
+                        f"{numbers.start} to {numbers.stop - 1}.")
+
     def _claim(self) -> None:
         ipu_id = self._options.ipu_id
         if ipu_id is None:
@@ -133,6 +150,12 @@ class Device:
         reference = _holders.get(self._options.ipu_id)
         holder = None if reference is None else reference()
         return None if holder is self else holder
+
+
+def _group_numbers(system: int, size: int) -> range:
+    """The numbers of the groups of ``size`` IPUs in a system of ``system`` IPUs."""
+    begin = 2 * system - 2 * system // size
+    return range(begin, begin + system // size)
 
 
 def _begin_anew() -> None:

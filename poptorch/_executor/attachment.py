@@ -105,6 +105,8 @@ class Attachment:
             return False
         if self.weights.is_newest:
             self.weights.to_host()
+        if self.report is not None:
+            self.report.write_trace()
         # First, so that the next call does all the rest anew, whatever happens here.
         self.device.release()
         self.programs.release_memory()

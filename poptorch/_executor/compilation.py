@@ -8,6 +8,7 @@ from weakref import WeakMethod
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
+from poptorch._executor.tracebacks import shortened
 from poptorch._guards.guard import Change, Kind, Outdated
 from poptorch._reports.profile_report import ProfileReport, recorded
 from poptorch._reports.progress import StepProgress
@@ -55,7 +56,10 @@ class Compilation:
             True
         """
         is_plain_for("compile")
-        self.ensure_compiled(args, kwargs)
+        try:
+            self.ensure_compiled(args, kwargs)
+        except Exception as error:
+            raise shortened(error)
 
     def ensure_compiled(self, args: tuple, kwargs: dict) -> CompiledModel:
         """The current program; compiles the first one."""
@@ -160,10 +164,11 @@ class Compilation:
         self.wrapped.decide_options()
         # A program that can still run needs the device.
         with self.device.compiling(is_kept=self.programs.current is not None):
-            with recorded(self.report), StepProgress(
-                    options.model_name, options.show_compilation_progress_bar) as progress:
+            with recorded(self.report), StepProgress(options) as progress:
                 program = self.build()(options, args, kwargs, progress)
             with plain_torch():
+                if not self.wrapped.training:
+                    program.modes.warn_of_dropout()
                 program.modes.warn()
                 self.programs.add(program, begin, reason)
         if (count := len(self.programs.all)) > 1:

@@ -4,6 +4,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import torch
+
+from poptorch.errors import Error
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -28,3 +32,19 @@ def forward_property(part: str, member: Any) -> Any:
     read, write = (function and forward_to(part, function)
                    for function in (member.fget, member.fset))
     return property(read, write, doc=member.__doc__)
+
+
+def module_attribute(module: torch.nn.Module, name: str) -> Any:
+    """An attribute of the wrapped module; what would move its tensors is refused when called."""
+    found = getattr(module, name)
+    return functools.partial(_moved, found, name) if name in ("cuda", "to") else found
+
+
+def _moved(method: Callable, name: str, *args: Any, **kwargs: Any) -> Any:
+    devices = [str(value) for value in (*args, *kwargs.values())
+               if isinstance(value, (str, torch.device))]
+    if name == "cuda" or any(not device.startswith(("cpu", "meta")) for device in devices):
+        raise Error(f"[{name}] a wrapped model runs on the IPU Model and takes its weights from "
+                    f"CPU memory, so it cannot be moved to {devices[0] if devices else 'cuda'}. "
+                    f"Remove the call, and pass tensors on the CPU.")
+    return method(*args, **kwargs)

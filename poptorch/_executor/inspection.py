@@ -197,6 +197,11 @@ class Inspection:
     def getLatency(self) -> tuple[float, float, float]:
         """The time from the request for the first argument to the last result at the host.
 
+        It is measured for one micro-batch at a time, while the program runs. The results of a
+        training step are there after its forward pass: its backward pass and the weight update
+        follow, and are not part of this time. It also leaves out the host's work before and after
+        the run. For the time of a whole call, measure the call.
+
         Returns:
             Minimum, maximum and mean over the returned steps of the last run, in seconds; zeros
             under ``enableSyntheticData``.

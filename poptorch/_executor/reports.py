@@ -79,11 +79,15 @@ class Reports:
         """
         return self.programs.require("memory_report").executable.memory_report()
 
-    def partition_summary(self) -> None:
-        """Prints a table of what runs where: a line for each stage.
+    def partition_summary(self) -> partition.PartitionTable:
+        """A table of what runs where: a line for each stage.
 
         It has the stage's number and IPU, its blocks and modules, the number and bytes of its
         parameters, and their share of all parameters; in phased execution also the phase.
+
+        Returns:
+            The table. ``print`` shows it as text, a notebook as HTML; ``rows`` is a list with a
+            dictionary for each stage.
 
         Raises:
             poptorch.Error: The model is not compiled.
@@ -97,13 +101,13 @@ class Reports:
             >>> _ = opts.showCompilationProgressBar(False)
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(1, 4))
-            >>> model.partition_summary()
+            >>> print(model.partition_summary())
             stage  IPU  blocks  modules  parameters  bytes  share
                 0    0  wide    0                30    120  68.2%
                 1    1  narrow  1                14     56  31.8%
         """
         executable = self.programs.require("partition_summary").executable
-        print(partition.summary(executable.shares()))
+        return partition.PartitionTable(executable.shares())
 
     def op_report(self, algorithms: bool = False) -> dict[str, Any]:
         """How many ops of each name the program has, by phase: forward, backward, update.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
@@ -117,6 +119,10 @@ class Saving:
 
     def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
         wrapped, compiled = self.wrapped, self.programs.require("save")
+        if export_model and isinstance(wrapped.model, torch.fx.GraphModule):
+            raise Error("[save] the module is a graph, as torch.export makes it, which is code and "
+                        "cannot be put into a file. Pass export_model=False, keep the graph with "
+                        "torch.export.save, and call loadExecutable() on a wrapper of it.")
         # The file has the module as it is, and the program as it was.
         compiled.require_unchanged("save")
         self.weights.pull_to_host()
@@ -128,6 +134,9 @@ class Saving:
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
+
+        The program computes in the mode, training or evaluation, that it was compiled for. If the
+        module is in the other one, a warning says so.
 
         The state of the random generator and, unless the optimizer has a state of its own, the
         optimizer's state are those of the file.
@@ -170,8 +179,15 @@ class Saving:
                 self._check_can_load(file)
                 if member and self.wrapped.optimizer is not None:
                     self.wrapped.optimizer.numbers()  # calls read them: here the file is at fault
-                with self.device.compiling():
-                    self._load(file, with_optimizer)
+                modes, before = self.wrapped.modes, self.wrapped.modes.by_path()
+                modes.take(file.modes())  # the module here may be in another mode
+                try:
+                    with self.device.compiling():
+                        self._load(file, with_optimizer)
+                except BaseException:
+                    modes.take(before)
+                    raise
+                self.programs.current.modes.warn()
 
         self.lifecycle.alone("loadExecutable", load, waits_for_calls=False)
 

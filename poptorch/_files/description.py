@@ -80,9 +80,6 @@ def _check_layer(rows: tuple[dict, dict], training: bool) -> None:
     for kind, *counts in zip(HOOKS if training else HOOKS[:2], *(row["hooks"] for row in rows)):
         name = kind.strip("_").replace("_", " ")
         _check_same(path, "has", *(f"{count} {name}" for count in counts))
-    if rows[0]["reads_mode"]:
-        mode = {True: "in training mode", False: "in evaluation mode"}
-        _check_same(path, "is", *(mode[row["training"]] for row in rows))
 
 
 def _check_tensor(rows: tuple[dict, dict], training: bool) -> None:

@@ -13,6 +13,8 @@ from poptorch._guards.guard import Guard
 # Of all executors that are alive: each switches the module back and forth for itself.
 _all: "weakref.WeakSet[TrainingModes]" = weakref.WeakSet()
 
+_DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d,
+            torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 _WORDS = {True: "training mode", False: "evaluation mode"}
 
 
@@ -22,6 +24,7 @@ class TrainingModes:
 
     def __init__(self, module: torch.nn.Module):
         self._module = module
+        self.is_chosen = False  # by train() or eval(), or told of
         self._note()
         _all.add(self)
 
@@ -46,6 +49,7 @@ class TrainingModes:
             (False, True)
         """
         self._module.train(mode)
+        self.is_chosen = True
         self._note()
         return self
 
@@ -106,6 +110,20 @@ class CompiledModes:
                       partial(self._noted.mode_of, part), [place])
                 for path, part, _ in self._compiled]
 
+    def warn_of_dropout(self) -> None:
+        """Warns once that inference drops values, unless the executor's ``train()`` chose it."""
+        found = [(path, part) for path, part, mode in self._compiled
+                 if mode and isinstance(part, _DROPOUT) and part.p > 0]
+        if not found or self._noted.is_chosen:
+            return
+        self._noted.is_chosen = True
+        path, part = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        logger.warning("[inferenceModel] %s%s is in training mode and drops values. Call eval() on "
+                       "the executor to turn dropout off, or train() to keep it without this "
+                       "warning.",
+                       f"{type(part).__name__} {path}".rstrip(), more)
+
     def places(self) -> list[tuple[dict, str]]:
         """Where the modes are that :meth:`warn` compares: tables and the key in them."""
         return [(vars(part), "training") for _, part, _ in self._compiled]
@@ -122,6 +140,6 @@ class CompiledModes:
         path, part, mode = changed[0]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         logger.warning(
-            "[train] %s%s runs in %s, the mode when it was wrapped, and is in %s now: the compiled "
+            "[train] %s%s runs in %s, for which it was compiled, and is in %s now: the compiled "
             "model computes as before. Call train() or eval() of the executor to change its mode.",
             f"{type(part).__name__} {path}".rstrip(), more, _WORDS[mode], _WORDS[part.training])

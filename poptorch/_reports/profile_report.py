@@ -32,7 +32,7 @@ class ProfileReport:
     @classmethod
     def of(cls, options: Options) -> "ProfileReport | None":
         """The report that options or environment enable; None when they enable none."""
-        engine = _engine_options()
+        engine = {**options._Popart.options.get("engineOptions", {}), **_engine_options()}
         is_asked = str(engine.get("autoReport.all", "false")).lower() == "true"
         folder = options.profile_dir
         if is_asked or folder is not None:
@@ -59,6 +59,7 @@ class ProfileReport:
         if not self._is_begun:
             self._is_begun = True
             self.recording.write_at_exit()
+        self.recording.write()
 
     def write_trace(self) -> None:
         """Writes the trace so far."""

@@ -276,9 +276,10 @@ class Arguments:
     # -- later calls ---------------------------------------------------------------------------
 
     def _structure_error(self, found: Mismatch) -> Error:
-        path, expected, got = found.path, found.expected, found.got
+        expected, got = found.expected, found.got
         if found.what == "keys":
-            return _keys_error(expected, got, path)
+            return _keys_error(expected, got, found.path)
+        path = self._shown(found.path)
         if found.what == "type":
             return mismatch(f"Type mismatch for {path}: expected {expected} but got {got}.")
         if found.what == "attribute":
@@ -287,10 +288,18 @@ class Arguments:
             return mismatch(f"mismatch for {path}: expected a container with {expected!r} beside "
                             f"its parts but got one with {got!r}. Values other than tensors are "
                             f"compiled in.")
-        named = self._named_before(path)
+        named = self._named_before(found.path)
         what = f"items in {path}" if named is None else "positional arguments"
         return mismatch(f"Number of {what} mismatch: expected {expected + (named or 0)} arguments "
                         f"but got {got + (named or 0)}.")
+
+    def _shown(self, path: str) -> str:
+        """A path as the caller writes it: without the name that forward has for ``**kwargs``."""
+        parameters = {} if self._signature is None else self._signature.parameters
+        names = [name for name, parameter in parameters.items()
+                 if parameter.kind is inspect.Parameter.VAR_KEYWORD]
+        return path.removeprefix(f"{names[0] if names else 'kwargs'}.") \
+            if names or self._signature is None else path
 
     def _named_before(self, path: str) -> int | None:
         """How many parameters precede ``*args``; None for another path than that of ``*args``."""
@@ -304,11 +313,13 @@ class Arguments:
     def _match_leaf(self, leaf: Leaf, value, tensors: list) -> None:
         if leaf.is_tensor != isinstance(value, torch.Tensor):
             kind = torch.Tensor if leaf.is_tensor else type(leaf.value)
-            raise mismatch(f"Type mismatch for {leaf.path}: expected {kind} but got {type(value)}.")
+            raise mismatch(f"Type mismatch for {self._shown(leaf.path)}: expected {kind} but got "
+                           f"{type(value)}.")
         if not leaf.is_tensor:
             found = leaf.difference(value)
             if found is not None:
-                raise other_value(*found)
+                path, *values = found
+                raise other_value(self._shown(path), *values)
             return
         if value.shape != leaf.shape or narrowed(value.dtype) is not leaf.dtype:
             raise self._tensor_error(leaf, value)
@@ -316,15 +327,18 @@ class Arguments:
         tensors.append(value)
 
     def _tensor_error(self, leaf: Leaf, value: torch.Tensor) -> Error:
-        expected, got, first = leaf.shape, value.shape, ""
+        expected, got, first, how = leaf.shape, value.shape, "", ""
+        if expected and got and expected[1:] == got[1:]:
+            how = (f" For a last batch of another size, use drop_last=True in the DataLoader, or "
+                   f"pad the batch to {expected[0]}.")
         on_device = narrowed(value.dtype)
         if on_device is not leaf.dtype:
             note = "" if on_device is value.dtype else f" ({on_device} on the device)"
-            expected, got = leaf.dtype, f"{value.dtype}{note}"
+            expected, got, how = leaf.dtype, f"{value.dtype}{note}", ""
             if leaf.given is not leaf.dtype:
                 first = f", {leaf.given} here, which is {leaf.dtype} on the device"
-        return mismatch(f"{leaf.path}: expected {expected} but got {got}. The model is compiled "
-                        f"for the shapes and types of its first call{first}.")
+        return mismatch(f"{self._shown(leaf.path)}: expected {expected} but got {got}. The model "
+                        f"is compiled for the shapes and types of its first call{first}.{how}")
 
 
 _FORM = {"structure": tuple, "called": tuple | None, "tensors": [(torch.Size, torch.dtype)]}
@@ -334,7 +348,7 @@ _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameter
 def other_value(path: str, expected: str, got: str) -> Error:
     """For what is no tensor, and is not what was compiled in."""
     return mismatch(f"mismatch for {path}: expected {expected} but got {got}. Values other than "
-                    f"tensors are compiled in.")
+                    f"tensors are compiled in. Pass a tensor for a number that changes.")
 
 
 def _leaves(structure: Structure, tensors: list[tuple]) -> list[Leaf]:
@@ -401,6 +415,10 @@ def _check_constant(leaf: Leaf) -> None:
     if pytree.is_closed(leaf.value):
         raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
                     f"Pass list({leaf.path}) or tuple({leaf.path}).")
+    if kind == "BlockMask":
+        raise Error(f"[arguments] {leaf.path} is a BlockMask, whose mask_mod is Python code. Keep "
+                    f"it as an attribute of the module, or call create_block_mask in forward; "
+                    f"tensors that mask_mod reads may be arguments.")
     held = pytree.tensor_attributes(leaf.value)
     if held:
         raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "

@@ -63,7 +63,9 @@ class Programs:
         ``restore`` gives it other states than the module and the optimizer have.
         """
         carried = self._carried if self.current is None else CarriedOver.of(self.current)
+        replicas = self._wrapped.options.replication_factor
         try:
+            self._device.check_ipus(program.executable.ipus * replicas)
             if self._optimizer is not None:
                 self._optimizer.compiled(program.program, program.executable, self._device.can_run)
             self._weights.join(program)

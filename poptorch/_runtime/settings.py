@@ -66,10 +66,11 @@ def check_buffers(options: Options, module: torch.nn.Module, changed: list[str])
     An Error if replicas would change one that they share, or a named buffer is not there.
     """
     if changed and options.broadcast_buffers and options.replication_factor > 1:
-        raise Error(f"[broadcastBuffers] PopTorch does not support broadcasting buffers, and "
-                    f"forward changes {', '.join(changed)} on {options.replication_factor} "
-                    f"replicas. Call options.broadcastBuffers(False), so that each replica has "
-                    f"its own.")
+        raise Error(f"[broadcastBuffers] forward changes {', '.join(changed)} on "
+                    f"{options.replication_factor} replicas. PopTorch does not support "
+                    f"broadcasting buffers. If your model is able to tolerate buffers becoming out "
+                    f"of sync between replicas, you can disable buffer broadcasting using "
+                    f"poptorch.Options.broadcastBuffers(False).")
     known = dict(module.named_buffers())
     for name in options.updatable_named_buffers:
         if name not in known:

@@ -17,6 +17,7 @@ from poptorch._capture.functions.mode import HANDLERS
 from poptorch._capture.graph.source_location import Places
 from poptorch._capture.graph.views import SPLITS, VIEWS, is_view
 from poptorch._capture.record.recorder import Recorder
+from poptorch._translate import call_names
 from poptorch._translate.nodes import Nodes, opaque
 from poptorch.errors import Error
 
@@ -127,16 +128,52 @@ def _place(function) -> str:
 
 
 def described(name: str) -> str:
-    """What is done with a function or operation, as text."""
-    lines = []
-    for full, step in sorted(functions_named(name).items()):
-        lines += [full, _line(step)]
-    for overload in overloads_named(name):
-        lines += [str(overload), *map(_line, steps_of(overload))]
+    """What is done with a function, operation or layer, as text; first whether it is supported."""
+    lines = _lines(name)
+    layer = call_names.layer_named(name)
     if not lines:
-        raise Error(f"[how] {name!r} is neither a function that is handled nor an operation of "
-                    f"ATen. Give a name such as dropout, addcmul or aten.add.Tensor.")
+        bases = (base for base in call_names.operations_of(name) if _lines(base))
+        lines = next(map(_lines, bases), [])
+    if layer is not None:
+        head = [f"torch.nn.{layer.__name__}: poptorch traces its forward"]
+        return "\n".join([*head, *lines])
+    if not lines:
+        if call_names.function_named(name) is None:
+            raise Error(f"[how] {name!r} is not known: it is neither a function or layer of torch "
+                        f"nor an operation of ATen.{call_names.near(name)} Give a name such as "
+                        f"dropout, Conv2d, addcmul or aten.add.Tensor.")
+        return f"{name}: poptorch traces torch's function, which calls others"
     return "\n".join(lines)
+
+
+def _lines(name: str) -> list[str]:
+    functions, overloads = functions_named(name), overloads_named(name)
+    lines = []
+    for full, step in sorted(functions.items()):
+        lines += [full, _line(step)]
+    steps = {overload: steps_of(overload) for overload in overloads}
+    for overload, found in steps.items():
+        lines += [str(overload), *map(_line, found)]
+    if not lines:
+        return []
+    refusals = [_refusal(overload, found) for overload, found in steps.items()]
+    is_supported = bool(functions) or not all(refusals)
+    return [f"{name}: {'supported' if is_supported else f'not supported: {refusals[0]}'}", *lines]
+
+
+def _refusal(overload, steps: list[Step]) -> str:
+    """Why an operation is refused, in words; empty if it is not."""
+    told = [step.what for step in steps if step.what.startswith("refused")]
+    if told:
+        return told[0].removeprefix("refused: ")
+    required = [one.name for one in overload._schema.arguments if not one.has_default_value()]
+    try:  # whatever it wants of its arguments: most take such a matrix
+        out = overload(*(torch.ones(2, 2, device="meta") for _ in required))
+    except Exception:
+        return ""
+    results = out if isinstance(out, (tuple, list)) else [out]
+    is_complex = any(isinstance(one, torch.Tensor) and one.is_complex() for one in results)
+    return "its result is complex" if is_complex else ""
 
 
 def _line(step: Step) -> str:

@@ -1,6 +1,9 @@
 """From the blocks of a captured model and the execution strategy to the partition, checked."""
 
+import functools
+
 from poptorch._annotations.stages import Partition
+from poptorch._base.logging import logger
 from poptorch.enums import AutoStage
 from poptorch.errors import error_at
 
@@ -13,7 +16,15 @@ def partition_of(captured, spec) -> Partition | None:
     _check_outside(captured, spec.strategy)
     partition = spec.strategy._partition(captured.blocks, _starts_outside(captured))
     _check_steps(captured, partition, spec)
+    if partition.stages > 1 and partition.kind != "sharded":
+        _note_sequence(type(spec.strategy).__name__, partition.stages)
     return partition
+
+
+@functools.cache
+def _note_sequence(name: str, stages: int) -> None:
+    logger.info("[%s] the %d stages run one after another: schedules that overlap them are not "
+                "implemented.", name, stages)
 
 
 def _forward_nodes(captured):
@@ -41,17 +52,19 @@ def _check_outside(captured, strategy) -> None:
 
 
 def _check_steps(captured, partition: Partition, spec) -> None:
-    least, rule = spec.strategy._least_steps(partition.stages, spec.training)
+    least = spec.strategy._least_steps(partition.stages, spec.training)
     have, option = (spec.accumulation, "Training.gradientAccumulation") if spec.training else (
         spec.device_iterations, "deviceIterations")
     if have >= least:
         return
     last = max(partition.blocks, key=lambda block: block.stage)
     use = next(use for use in captured.blocks if use.user_id == last.block)
-    raise error_at(f"[{type(spec.strategy).__name__}] poptorch.Options().{option} must be greater "
-                   f"than or equal to {rule}: it is {have}, but the {partition.stages} stages need "
-                   f"{least}. Raise it, or choose poptorch.ShardedExecution. The last stage has "
-                   f'block "{last.block}".', use.place, use.module)
+    name = type(spec.strategy).__name__
+    backward = f" ({partition.stages} stages, forward and backward)" if spec.training else ""
+    raise error_at(f"[{name}] poptorch.Options().{option} must be greater than or equal to the "
+                   f"number of pipeline stages ({least}) when using poptorch.{name}, got {have}"
+                   f"{backward}. Raise it, or choose poptorch.ShardedExecution. The last stage "
+                   f'has block "{last.block}".', use.place, use.module)
 
 
 def emit_strategy(e, partition: Partition | None, io_tiles: int) -> None:

@@ -24,7 +24,7 @@ from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
-from poptorch._translate.tensor_names import GRADIENT, TensorNames
+from poptorch._translate.tensor_names import GRADIENT, GRADIENT_NORM, TensorNames
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error, error_at
 from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy
@@ -226,7 +226,8 @@ class _Translation:
 
     def _velocities(self, e: Emitter, specs: list[OutputSpec]):
         """The states that gradients are added to; None: there are none."""
-        shown = {name for _, name in self.spec.anchors if name.startswith(GRADIENT)}
+        shown = {name for _, name in self.spec.anchors
+                 if name.startswith(GRADIENT) or name == GRADIENT_NORM}
         if self.spec.keep_gradients or shown:
             return None
         params = {spec.name: self._parameters[spec.name] for spec in specs}

@@ -52,8 +52,11 @@ class Device(OptionGroup, part_of="Options"):
         do that.
 
         Args:
-            ipu_id: number of a device, at least 0. The IPU Model has devices of all numbers, with
-                as many IPUs as the model uses, and each process has devices of its own.
+            ipu_id: number of a device, at least 0. A system of n IPUs numbers its single IPUs from
+                0 to n - 1, then n / 2 pairs, n / 4 groups of 4, and so on. A model that needs
+                several IPUs needs the number of such a group in a system of some size; another
+                number is an error when the model is compiled. The IPU Model has all these devices,
+                and each process has devices of its own.
         """
 
     @option("auto_round_num_ipus", False, Bool())

@@ -4,6 +4,7 @@ import os
 from typing import Self
 
 from poptorch._base.checks import Int, Texts
+from poptorch._base.logging import logger
 from poptorch.options._group import OptionGroup
 from poptorch.options._row import row
 
@@ -97,6 +98,8 @@ class _DistributedOptions(OptionGroup):
                        var_process_id: str) -> Self:
         """Reads number of processes and process from a launcher's environment variables.
 
+        Without a launcher, when neither variable is set, this is process 0 of 1.
+
         Args:
             var_num_processes: the variable with the number of processes.
             var_process_id: the variable with this process's number.
@@ -105,7 +108,7 @@ class _DistributedOptions(OptionGroup):
             This object, so that calls can be chained.
 
         Raises:
-            ValueError: A variable is not there or holds no int, or the values are out of range.
+            ValueError: Only one variable is set, one holds no int, or the values are out of range.
 
         Example:
             >>> import os, poptorch
@@ -113,7 +116,12 @@ class _DistributedOptions(OptionGroup):
             >>> poptorch.Options().Distributed.setEnvVarNames("MY_SIZE", "MY_RANK").processId
             1
         """
-        count, number = _int_variable(var_num_processes), _int_variable(var_process_id)
+        names = var_num_processes, var_process_id
+        if not any(name in os.environ for name in names):
+            logger.info("[Distributed.setEnvVarNames] the environment variables %s and %s are not "
+                        "set: this is process 0 of 1.", *names)
+            return self.disable()
+        count, number = map(_int_variable, names)
         return self.configureProcessId(number, count)
 
     @row("ipuof_configs", [], Texts(), example=["/etc/ipuof.d/*.conf"], later="devices")

@@ -3,13 +3,14 @@
 import contextlib
 import copy
 import enum
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
 
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
-from poptorch._base.checks import near_names, public_names
+from poptorch._base.checks import near_texts, public_names
 from poptorch._base.logging import logger
 from poptorch._base.unimplemented import LATER
 from poptorch.options._row import Row, finish, shown
@@ -47,21 +48,33 @@ class OptionGroup:
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values")
-        if values is not None and name in values:
-            return values[name]
-        if name.startswith("__") or values is None:
+        if values is None or name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(self._unknown(name))
+        known = self._value_name(name)
+        if known is None:
+            raise AttributeError(self._unknown(name))
+        return values[known]
+
+    def _value_name(self, name: str) -> str | None:
+        """The option that a name reads: its own, or that of its setter without ``set``."""
+        if name in self._values:
+            return name
+        setter = f"set{name[:1].upper()}{name[1:]}"
+        return next((row.name for row in self._ROWS if row.setter == setter), None)
 
     def __dir__(self) -> list[str]:
         return public_names([*super().__dir__(), *self.__dict__.get("_values", ())])
 
     def _unknown(self, name: str) -> str:
         setters = self._setters()
-        near = near_names(name, [*self._values, *setters])
+        near = near_texts(name, self._names())
         return (f"{self._name()} has no option {name!r}."
                 + (near or f" Options to read: {', '.join(sorted(self._values))}. "
                            f"Methods: {', '.join(setters)}."))
+
+    def _names(self) -> dict[str, str]:
+        """What may be read or called, and how it is written."""
+        return {name: name for name in (*self._values, *self._setters())}
 
     @classmethod
     def _setters(cls) -> list[str]:
@@ -111,17 +124,29 @@ class OptionGroup:
 
     def __setattr__(self, name: str, value: Any) -> None:
         is_own = type(self).__module__.startswith("poptorch.")
-        if name.startswith("_") or (not is_own and not self._is_known(name)):
+        if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
-        if not self._is_known(name):
+        known = self._value_name(name) if "_values" in self.__dict__ else None
+        if known is not None:
+            self._assign(self._row(known), value)
+        elif name in self._setters():
+            raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
+                                 f"calling their method: {name}({value!r}).")
+        elif is_own:
             raise AttributeError(self._unknown(name))
-        setter = self._row(name).setter if name in self._values else name
-        raise AttributeError(f"{self._name()}.{name} cannot be assigned. Options are set by "
-                             f"calling their method{f': {setter}({value!r})' * bool(setter)}.")
+        else:
+            object.__setattr__(self, name, value)
 
-    def _is_known(self, name: str) -> bool:
-        return name in self.__dict__.get("_values", ()) or name in self._setters()
+    def _assign(self, row: Row, value: Any) -> None:
+        setter = getattr(self, row.setter or row.name)
+        if row.setter and len(inspect.signature(setter).parameters) == 1:
+            setter(value)  # which may do more than to keep the value
+        elif row.check is None or not row.setter:
+            raise AttributeError(f"{self._name()}.{row.name} cannot be assigned"
+                                 f"{f'. Call {row.setter}()' * bool(row.setter)}.")
+        else:
+            self._set(row.name, value)
 
     def checkIsFrozen(self, option: str | None = None) -> None:
         """Raises when the options are in use and must not change any more.

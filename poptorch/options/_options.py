@@ -97,6 +97,11 @@ class Options(Execution, Device, Reports):
         """Each option with the group that has its value."""
         return ((group, row) for group in (self, *self._groups.values()) for row in group._ROWS)
 
+    def _names(self) -> dict[str, str]:
+        in_groups = {name: f"{group}.{name}" for group, options in self._groups.items()
+                     if not group.startswith("_") for name in options._names()}
+        return {**in_groups, **super()._names()}
+
     def _find_setter(self, names: list[str]) -> Callable[..., OptionGroup]:
         """The setter that a text names, after its group; an AttributeError for other names."""
         *groups, name = names

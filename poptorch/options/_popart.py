@@ -34,13 +34,59 @@ _WITHOUT_EFFECT = frozenset("""
     useHostCopyOps useLoopCandidateCreator virtualGraphMode
 """.split())
 
+# The keys of the dictionaries that some of them take.
+_INNER = {key: frozenset(names.split()) for key, names in {
+    "engineOptions": """
+        autoReport.all autoReport.directory autoReport.executionProfileProgramRunCount
+        autoReport.outputArchive autoReport.outputDebugInfo autoReport.outputExecutionProfile
+        autoReport.outputGraphProfile autoReport.outputLoweredVars autoReport.outputSerializedGraph
+        autoReport.streamAtEachRun debug.allowOutOfMemory debug.branchRecordTile
+        debug.computeInstrumentationLevel debug.cpuMultiThreadExecution debug.executionProfile
+        debug.floatPointOpException debug.instrument debug.instrumentCompute
+        debug.instrumentControlFlow debug.instrumentExternalExchange debug.loweredVarDumpFile
+        debug.nanOverflowException debug.outputAllSymbols debug.retainDebugInformation
+        debug.runtimeVerify debug.trace debug.traceFile debug.verify exchange.enablePrefetch
+        exchange.multicastPolicy exchange.streamBufferOverlap opt.enableInlining
+        opt.enableMultiAccessCopies opt.enableSwSyncs opt.internalExchangeOptimisationTarget
+        opt.limitVertexStateToLower256K opt.maxCompilationThreads opt.maxLinkerThreads
+        opt.useAutoloader prng.enable prng.seed profiler.format profiler.includeCycleEstimates
+        profiler.includeFlopEstimates profiler.perExecutionStreamCopyCycles
+        profiler.replicaToProfile profiler.useZstd streamCallbacks.maxLookahead
+        streamCallbacks.multiThreadMode streamCallbacks.numWorkerThreads
+        target.deterministicWorkers target.extendedMemory target.gatewayMode
+        target.gatewayWriteCombining target.hostSyncTimeout target.saveArchive
+        target.supervisorStackSizeInBytes target.syncConfiguration target.syncMethod
+        target.syncPollPeriodUs target.syncReplicasIndependently target.workerStackSizeInBytes""",
+    "convolutionOptions": """
+        availableMemoryProportion enableConvDithering enableFastReduce enableMultiStageReduce
+        enableSingleInputReduce interIpuPartialsType interTilePartialsType partialsType pass
+        planConstraints planConstraintsOutputFilename remapOutputTensor use128BitConvUnitLoad""",
+    "matmulOptions": """
+        availableMemoryProportion enableFastReduce enableMultiStageReduce fullyConnectedPass
+        inputRHSIsPreArranged partialsType planConstraints remapOutputTensor
+        use128BitConvUnitLoad""",
+    "lstmOptions": """
+        availableMemoryProportion inferenceOnly numShards partialsType preCalcWeights
+        recomputationMode rnnCodeReuse rnnStepsPerWU weightAccumulatorsType""",
+    "gclOptions": """
+        link maxBytesPerTile method syncful.maxBroadcastSize syncful.useForwardingToSupportStridingRing
+        syncful.useOptimisedLayout topology useSynclessCollectives""",
+    "reportOptions": """
+        showExecutionSteps showOptimizations showPerIpuMemoryUsage showVarStorage
+        useBufferedOutput""",
+}.items()}
+# Those that enable the report of Options.enableProfiling.
+_WITH_EFFECT = frozenset({"autoReport.all", "autoReport.directory"})
+
 
 class _PopartOptions(OptionGroup):
     """Options by back-end key: ``options._Popart``, also ``options._popart``.
 
     A key that has a counterpart among the options sets it, and every such option is seen here
     once it is set. Other known keys are kept and change nothing, with one warning for each; an
-    unknown key raises an error when the model is compiled.
+    unknown key raises an error when the model is compiled. So it is with the keys of dictionaries
+    such as ``engineOptions``, of which ``autoReport.all`` and ``autoReport.directory`` act as in
+    ``POPLAR_ENGINE_OPTIONS``.
 
     Example:
         >>> import poptorch
@@ -109,7 +155,10 @@ class _PopartOptions(OptionGroup):
             self._given[key] = copy.deepcopy((value, group._values[row.name]))
             return self
         self._own[key] = copy.deepcopy(value)
-        if self._is_without_effect(key):
+        if key in _INNER:
+            for name in sorted(_INNER[key] & value.keys() - _WITH_EFFECT):
+                _say_no_effect(f"{key} {name}")
+        elif self._is_without_effect(key):
             _say_no_effect(key)
         return self
 
@@ -151,13 +200,18 @@ class _PopartOptions(OptionGroup):
         """Raises when an unknown key was set; called at the start of a compilation.
 
         Raises:
-            poptorch.Error: There is such a key; the message lists those that look like it.
+            poptorch.Error: There is such a key, or one in the dictionary of a key; the message
+                lists those that look like it.
         """
         known = [*self._counterparts(), *_WITHOUT_EFFECT]
         for key in self._own:
             if not self._is_without_effect(key):
                 raise Error(f"[_Popart.set] unknown option {key!r}.{near_names(key, known)} "
                             f"Take the line out, or set the option by its own method.")
+            for name in self._own[key] if key in _INNER else ():
+                if name not in _INNER[key]:
+                    raise Error(f"[_Popart.set] {key}: unknown option {name!r}."
+                                f"{near_names(name, sorted(_INNER[key]))} Take it out.")
 
     def toDict(self) -> dict[str, Any]:
         """The keys that were set, with values that JSON supports; patterns if there are."""
@@ -181,6 +235,9 @@ def _say_no_effect(key: str) -> None:
 def _check_value(key: str, value) -> None:
     if not isinstance(key, str):
         raise TypeError(f"[_Popart.set] expected a str as key, got {type(key).__name__} {key!r}.")
+    if key in _INNER and not isinstance(value, dict):
+        raise TypeError(f"[_Popart.set] {key}: expected a dict from str to str, got "
+                        f"{type(value).__name__} {value!r}.")
     is_good = isinstance(value, (bool, int, float, str))
     if isinstance(value, (list, tuple, set, frozenset)):
         is_good = all(isinstance(item, (str, int)) for item in value)

@@ -29,10 +29,12 @@ class Reports(OptionGroup, part_of="Options"):
 
     @option("show_compilation_progress_bar", True, Bool(), is_run_time=True)
     def showCompilationProgressBar(self, show: bool = True) -> Self:
-        """Shows or hides the progress bar of a compilation (shown by default, on stderr).
+        """Shows or hides the progress bar of a compilation, on stderr or in a notebook.
+
+        Without a call it is shown in notebooks, and where stderr is a terminal.
 
         Args:
-            show: True shows it.
+            show: True: it is shown everywhere. False: nowhere.
         """
 
     @option("log_dir", ".", Path(), example="/tmp/run", backend="logDir", is_run_time=True,

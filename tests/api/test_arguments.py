@@ -114,3 +114,15 @@ def test_the_formula_of_training_with_groups():
             "device_iterations * gradient_accumulation * replication_factor / input_group_size = "
             "2 * 3 * 4 / 2 = 12 micro-batches")):
         Arguments(Net(), (torch.ones(10),), {}, spec)
+
+
+@pytest.mark.parametrize(("keywords", "words"), [
+    (dict(u=3, d={"v": X}), "mismatch for u: expected 5 but got 3"),
+    (dict(u=X, d={"v": X}), "Type mismatch for u: expected <class 'int'>"),
+    (dict(u=5, d={"v": X[:1]}), r"\] d.v: expected torch.Size"),
+    (dict(u=5, d=[X]), "Type mismatch for d: expected"),
+])
+def test_keywords_are_named_as_the_caller_writes_them(keywords, words):
+    compiled = arguments(X, u=5, d={"v": X})
+    with pytest.raises(Error, match=words):
+        compiled.match((X,), keywords)

@@ -139,8 +139,10 @@ def test_anchors_and_gradients_under_synthetic_data(mode, size):
 
 def test_broadcast_buffers():
     x = torch.tensor([9.0, 2.0])
-    with pytest.raises(poptorch.Error, match="does not support broadcasting buffers.*total.*"
-                                             r"broadcastBuffers\(False\)"):
+    with pytest.raises(poptorch.Error, match=r"changes total on 2 replicas. PopTorch does not "
+                       r"support broadcasting buffers\. If your model is able to tolerate buffers "
+                       r"becoming out of sync between replicas, you can disable buffer "
+                       r"broadcasting using poptorch.Options.broadcastBuffers\(False\)\."):
         run(quiet(replicationFactor=2), x, Counter())
     model = poptorch.inferenceModel(Counter(), quiet(replicationFactor=2, broadcastBuffers=False))
     for _ in range(50):

@@ -169,7 +169,7 @@ def test_execution_strategy():
 
 
 def test_too_many_ipus():
-    with pytest.raises(poptorch.Error, match="Too many IPUs requested: .*128 in all.*may have 64"):
+    with pytest.raises(poptorch.Error, match=r"Too many IPUs requested \(128\). Maximum .*64"):
         poptorch.inferenceModel(torch.nn.ReLU(), quiet(replicationFactor=128))(torch.ones(128))
     poptorch.trainingModel(Scale(size=1), quiet(replicationFactor=64))(torch.ones(64, 1))
 
@@ -204,6 +204,23 @@ ON_DEMAND = {"connectionType": poptorch.ConnectionType.OnDemand}
 
 def numbered(number, module=None, **settings):
     return poptorch.inferenceModel(module or torch.nn.ReLU(), quiet(useIpuId=number, **settings))
+
+
+def test_a_numbered_device_has_as_many_ipus_as_the_program():
+    for number, replicas in [(0, 1), (3, 1), (70, 1), (2, 2), (5, 2), (16, 2), (6, 4), (24, 4),
+                             (27, 4), (28, 8), (30, 16)]:
+        numbered(number, replicationFactor=replicas).compile(torch.ones(replicas))
+    for number, replicas in [(0, 2), (3, 2), (24, 2), (28, 4), (30, 8)]:
+        with pytest.raises(poptorch.Error, match=rf"\[useIpuId\] device {number} does not have the "
+                           rf"{replicas} IPUs that \w+ needs"):
+            numbered(number, replicationFactor=replicas).compile(torch.ones(replicas))
+    net = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
+    for ipu, layer in enumerate(net):
+        poptorch.BeginBlock(layer, ipu_id=ipu)
+    model = numbered(0, net, deviceIterations=4)
+    with pytest.raises(poptorch.Error, match="4 IPUs.* in a system of 16 IPUs, 24 to 27"):
+        model(torch.ones(4, 2))
+    assert not model.isCompiled() and not model.isAttachedToDevice()
 
 
 @pytest.mark.parametrize("settings", [{}, ON_DEMAND], ids=["Always", "OnDemand"])

@@ -2,6 +2,8 @@
 
 import json
 import re
+import sys
+import textwrap
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 import poptorch
 from tests.api.effects import Scale, ir
 from tests.helpers import quiet_options as quiet
+from tests.helpers import run_python
 
 
 class Net(torch.nn.Module):
@@ -58,12 +61,56 @@ def test_module_namescope():
 
 
 def test_progress_bar_and_model_name(capsys):
-    poptorch.inferenceModel(Net(), poptorch.Options().modelName("encoder"))(X)
+    def shown():
+        return poptorch.Options().showCompilationProgressBar()
+
+    poptorch.inferenceModel(Net(), shown().modelName("encoder"))(X)
     assert "compile encoder" in capsys.readouterr().err
-    poptorch.inferenceModel(Net(), poptorch.Options())(X)
+    poptorch.inferenceModel(Net(), shown())(X)
     assert "compile inference" in capsys.readouterr().err
     poptorch.trainingModel(Scale(), quiet())(torch.ones(1, 2))
     assert capsys.readouterr().err == ""
+
+
+def test_progress_bar_of_a_terminal(capsys, monkeypatch):
+    poptorch.inferenceModel(Net(), poptorch.Options())(X)
+    assert capsys.readouterr().err == "", "no terminal"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    poptorch.inferenceModel(Net(), quiet())(X)
+    assert capsys.readouterr().err == "", "forbidden"
+    poptorch.inferenceModel(Net(), poptorch.Options())(X)
+    assert "compile inference" in capsys.readouterr().err
+
+
+def test_progress_bar_of_a_notebook():
+    """One output, which tqdm's class for notebooks redraws and closes."""
+    run_python(textwrap.dedent("""
+        import tqdm.autonotebook, tqdm.std
+        class Bar(tqdm.std.tqdm):
+            made = []
+            def __init__(self, *args, **settings):
+                super().__init__(*args, **settings)
+                Bar.made.append(self)
+        tqdm.autonotebook.tqdm = Bar
+        import poptorch, torch
+        poptorch.inferenceModel(torch.nn.ReLU(), poptorch.Options())(torch.ones(2))
+        (bar,) = Bar.made
+        assert bar.n == bar.total == 8 and bar.disable and not bar.leave
+        """))
+
+
+def test_the_trace_is_there_from_the_compilation_on(tmp_path):
+    model = poptorch.inferenceModel(Net(), quiet(enableProfiling=tmp_path, modelName="net"))
+
+    def names():
+        trace = json.loads((tmp_path / "net" / "trace.json").read_text())["traceEvents"]
+        return [event["name"] for event in trace]
+
+    model.compile(X)
+    assert names()[0] == "capture" and "run" not in names()
+    model(X)
+    model.detachFromDevice()
+    assert names().count("run") == 1
 
 
 def test_log_dir(tmp_path, monkeypatch):

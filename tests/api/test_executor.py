@@ -132,7 +132,8 @@ def test_destroy_and_wrap_again():
     x, target = batch()
     model(x, target)
     assert model.isCompiled()
-    with pytest.raises(RuntimeError, match="already been wrapped in 'poptorch.trainingModel'"):
+    with pytest.raises(RuntimeError, match="already been wrapped in 'poptorch.trainingModel'.* "
+                       r"Call model.destroy\(\) on the model to unwrap before wrapping again\."):
         poptorch.trainingModel(net, options())
     model.destroy()
     assert not model.isCompiled() and type(net) is Classifier

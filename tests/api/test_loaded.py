@@ -66,7 +66,7 @@ def both(way, folder, **more):
 
 def printed(model):
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        model.partition_summary()
+        print(model.partition_summary())
     return text.getvalue()
 
 

@@ -28,7 +28,8 @@ def wrap(net, training=False):
 
 
 def told(caplog):
-    found = [record.getMessage() for record in caplog.records]
+    found = [record.getMessage() for record in caplog.records
+             if not record.getMessage().startswith("[inferenceModel]")]
     caplog.clear()
     return found
 
@@ -40,7 +41,7 @@ def test_a_change_before_the_first_call(caplog):
     y = model(X)[0]
     assert (y == 0).any(), "dropout in training mode"
     assert told(caplog) == [
-        "[train] BatchNorm1d bn (and 1 more) runs in training mode, the mode when it was wrapped, "
+        "[train] BatchNorm1d bn (and 1 more) runs in training mode, for which it was compiled, "
         "and is in evaluation mode now: the compiled model computes as before. Call train() or "
         "eval() of the executor to change its mode."]
     model(X)
@@ -60,8 +61,8 @@ def test_a_layer_of_a_trained_module(name, caplog):
         model(X)
     (found,) = told(caplog)
     kind = type(getattr(net, name)).__name__
-    assert found.startswith(f"[train] {kind} {name} runs in training mode, the mode when it was "
-                            f"wrapped, and is in evaluation mode now: ")
+    assert found.startswith(f"[train] {kind} {name} runs in training mode, for which it was "
+                            f"compiled, and is in evaluation mode now: ")
     assert net.bn.num_batches_tracked == 3
     model.destroy()
     model = wrap(net, training=True)
@@ -128,3 +129,20 @@ def test_copies_and_files(tmp_path, caplog):
         executor.model.drop.eval()
         executor(X)
         assert "Dropout drop runs in training mode" in told(caplog)[0]
+
+
+def test_inference_with_dropout_warns_once(caplog):
+    def warnings(model):
+        caplog.clear()
+        for _ in range(2):
+            model(X)
+        return [record.getMessage() for record in caplog.records]
+
+    assert warnings(wrap(Net())) == [
+        "[inferenceModel] Dropout drop is in training mode and drops values. Call eval() on the "
+        "executor to turn dropout off, or train() to keep it without this warning."]
+    assert not warnings(wrap(Net()).train()) and not warnings(wrap(Net().eval()))
+    assert not warnings(wrap(Net(), training=True))
+    quiet = Net()
+    quiet.drop.p = 0.0
+    assert not warnings(wrap(quiet))

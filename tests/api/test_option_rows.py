@@ -97,8 +97,10 @@ def test_what_is_refused():
     for bad, kind in ((0, ValueError), (9, ValueError), ("2", TypeError), (True, TypeError)):
         with pytest.raises(kind, match=r"\[setRounds\] expected an int from 1 to 8, got"):
             Options().setRounds(bad)
+    with pytest.raises(ValueError, match=r"\[setRounds\] expected an int from 1 to 8, got 0"):
+        Options().rounds = 0
     with pytest.raises(AttributeError, match=r"are set by calling their method: setRounds\(3\)"):
-        Options().rounds = 3
+        Options().setRounds = 3
     with pytest.raises(AttributeError, match="Did you mean rounds or setRounds"):
         Options().round  # noqa: B018
     used = quiet_options()

@@ -212,7 +212,7 @@ def test_unknown_names(name, words):
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("device_iterations", r"calling their method: deviceIterations\(3\)"),
+    ("anchorTensor", r"calling their method: anchorTensor\(3\)"),
     ("deviceIterations", r"calling their method: deviceIterations\(3\)"),
     ("deviceIteration", "Did you mean .*deviceIterations")])
 def test_options_cannot_be_assigned(name, words):
@@ -220,6 +220,70 @@ def test_options_cannot_be_assigned(name, words):
     with pytest.raises(AttributeError, match=words):
         setattr(options, name, 3)
     assert options == poptorch.Options()
+
+
+def _assignable():
+    groups = poptorch.Options()._groups
+    for group, options in [("", poptorch.Options()), *groups.items()]:
+        for row in options._ROWS:
+            if row.setter not in ("", "setPatterns"):
+                yield group, row
+                assert row.setter in options._setters()
+
+
+def test_options_are_assigned_as_their_setter_sets_them():
+    """By the option's name, and by its setter's without ``set``."""
+    tried = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for group, row in _assignable():
+            names = [row.name]
+            if row.setter.startswith("set"):
+                names.append(row.setter[3].lower() + row.setter[4:])
+            for name in names:
+                value = row.example if row.example is not None else (
+                    not row.default if isinstance(row.default, bool) else row.default)
+                options = poptorch.Options()
+                target = options._groups.get(group, options)
+                if value is not None:
+                    setattr(target, name, value)
+                    assert row.name in target._chosen
+                assert getattr(target, name) is target._values[row.name]
+                if value is not None and row.default is not None and value != row.default:
+                    assert options != poptorch.Options(), row.name
+                    tried += 1
+    assert tried > 25, tried
+
+
+def test_assigned_options_are_checked():
+    options = poptorch.Options()
+    options.replication_factor = 4
+    options.Training.meanAccumulationAndReplicationReductionStrategy = \
+        poptorch.MeanReductionStrategy.Running
+    assert options.replication_factor == 4
+    assert options.Training.mean_accumulation_and_replication_reduction_strategy is \
+        poptorch.MeanReductionStrategy.Running
+    with pytest.raises(ValueError, match=r"\[replicationFactor\] expected an int from 1"):
+        options.replication_factor = 0
+    poptorch.inferenceModel(torch.nn.ReLU(), options.clone())
+    frozen = options.clone()
+    frozen._freeze()
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        frozen.replication_factor = 2
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("gradientAccumulation", r"'gradientAccumulation'\. Did you mean "
+                             r"Training\.gradientAccumulation\?"),
+    ("gradientAccumulations", r"Did you mean Training\.gradient_accumulation or "
+                              r"Training\.gradientAccumulation"),
+    ("numIOTiles", r"Did you mean TensorLocations\.numIOTiles\?"),
+])
+def test_a_name_of_a_group_is_found(name, words):
+    with pytest.raises(AttributeError, match=words):
+        getattr(poptorch.Options(), name)(4)
+    with pytest.raises(AttributeError, match=words):
+        setattr(poptorch.Options(), name, 4)
 
 
 def test_subclasses_may_have_attributes_and_arguments():
@@ -230,8 +294,8 @@ def test_subclasses_may_have_attributes_and_arguments():
 
     options = Launched(ipus_per_replica=4).deviceIterations(2)
     assert options.clone().ipus_per_replica == 4 and options.clone() == options
-    with pytest.raises(AttributeError, match="cannot be assigned"):
-        options.device_iterations = 3
+    options.device_iterations = 3
+    assert options.device_iterations == 3 and "device_iterations" not in vars(options)
     poptorch.inferenceModel(torch.nn.ReLU(), options)
 
 

@@ -59,3 +59,12 @@ def test_launcher_variables(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "x")
     with pytest.raises(ValueError, match="OMPI_COMM_WORLD_RANK must hold an int, got 'x'"):
         poptorch.Options()
+
+
+def test_without_a_launcher_this_is_process_0_of_1(monkeypatch):
+    distributed = poptorch.Options().Distributed.configureProcessId(1, 4)
+    distributed.setEnvVarNames("NO_SUCH_SIZE", "NO_SUCH_RANK")
+    assert (distributed.processId, distributed.numProcesses) == (0, 1)
+    monkeypatch.setenv("NO_SUCH_SIZE", "2")  # a launcher sets both
+    with pytest.raises(ValueError, match="NO_SUCH_RANK must hold an int, got None"):
+        distributed.setEnvVarNames("NO_SUCH_SIZE", "NO_SUCH_RANK")

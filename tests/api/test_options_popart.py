@@ -1,11 +1,13 @@
 """The back door: options by back-end key."""
 
 import json
+import re
 
 import pytest
 import torch
 
 import poptorch
+from tests.helpers import quiet_options
 
 
 def test_setters_with_a_key_are_seen():
@@ -38,7 +40,7 @@ def test_a_key_with_a_counterpart_sets_it(key, value, read, gives):
     ("accumulationFactor", 1), ("cachePath", "somewhere"), ("partialsTypeMatMuls", "half"),
     ("partialsTypeMatMuls", "float"), ("accumulationAndReplicationReductionType", 1),
     ("enableStochasticRounding", False), ("numIOTiles", 0), ("updatableNamedBuffers", {"b", "a"}),
-    ("updatableNamedBuffers", []), ("matmulOptions", {"a": "b"})])
+    ("updatableNamedBuffers", []), ("matmulOptions", {"partialsType": "half"})])
 def test_keys_hold_what_was_set(key, value):
     options = poptorch.Options()
     assert options._Popart.set(key, value).options == {key: value}
@@ -112,6 +114,43 @@ def test_unknown_keys_are_an_error_when_compiling():
     options._Popart.set("outlineThresholds", 10.0)
     with pytest.raises(poptorch.Error, match="'outlineThresholds'. Did you mean outlineThreshold"):
         poptorch.inferenceModel(torch.nn.ReLU(), options)(torch.ones(2))
+
+
+@pytest.mark.parametrize(("key", "name", "words"), [
+    ("engineOptions", "nonsense", "engineOptions: unknown option 'nonsense'. Take it out"),
+    ("engineOptions", "target.hostSyncTimeouts", "Did you mean target.hostSyncTimeout"),
+    ("convolutionOptions", "partialType", "Did you mean partialsType"),
+    ("matmulOptions", "partials", "matmulOptions: unknown option 'partials'"),
+    ("lstmOptions", "numShard", "Did you mean numShards"),
+    ("gclOptions", "maxBytes", "gclOptions: unknown option 'maxBytes'"),
+    ("reportOptions", "showVarStorages", "Did you mean showVarStorage")])
+def test_unknown_keys_of_dictionaries_are_an_error_when_compiling(key, name, words):
+    options = quiet_options()
+    options._Popart.set(key, {name: "1"})
+    with pytest.raises(poptorch.Error, match=re.escape(words)):
+        poptorch.inferenceModel(torch.nn.ReLU(), options)(torch.ones(2))
+    with pytest.raises(TypeError, match=f"{key}: expected a dict from str to str, got int 3"):
+        options.clone()._Popart.set(key, 3)
+
+
+def test_known_keys_of_dictionaries_warn_once(capsys, monkeypatch):
+    monkeypatch.setattr("poptorch.options._group._said", set())
+    options = quiet_options()
+    for _ in range(2):
+        options._Popart.set("engineOptions", {"target.hostSyncTimeout": "900",
+                                              "autoReport.all": "false"})
+    err = capsys.readouterr().err
+    assert err.count("engineOptions target.hostSyncTimeout has no effect") == 1
+    assert err.count("has no effect") == 1
+    poptorch.inferenceModel(torch.nn.ReLU(), options)(torch.ones(2))
+
+
+def test_the_report_is_asked_for_by_engine_options(tmp_path):
+    options = quiet_options(modelName="net")
+    options._Popart.set("engineOptions", {"autoReport.all": "true",
+                                          "autoReport.directory": str(tmp_path)})
+    poptorch.inferenceModel(torch.nn.ReLU(), options)(torch.ones(2))
+    assert (tmp_path / "net" / "report.json").exists()
 
 
 @pytest.mark.parametrize("value", [None, 1j, [1.5], {"a": 1}, {1: "a"}, object()])

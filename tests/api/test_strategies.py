@@ -1,6 +1,7 @@
 """Stages, phases and strategies as objects, and what they say about models that break a rule."""
 
 import copy
+import logging
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 import poptorch
 from poptorch import AutoStage, Phase, Stage
+from poptorch._translate import partition
 from tests.helpers import ROOT, quiet_options
 
 ALL = [poptorch.PipelinedExecution, poptorch.ShardedExecution, poptorch.SerialPhasedExecution,
@@ -137,7 +139,6 @@ FOUR = [("A", 0), ("B", 1), ("C", 2), ("D", 3)]
     ([("A",), ("X",)], poptorch.ShardedExecution("A", "B"),
      'block "X" is in no stage of the strategy: its stages hold A, B.' + ".*" + HERE),
     ([("X",)], poptorch.SerialPhasedExecution("A"), 'block "X" is in no stage' + ".*" + HERE),
-    ([("A",)], None, 'block "A" has no ipu_id, which AutoStage.SameAsIpu needs' + ".*" + HERE),
     ([("A", 0), ("A", 1)], poptorch.ShardedExecution(),
      'block "A" was begun on IPU 0 and now on IPU 1' + ".*" + HERE),
     ([("A", 3)], poptorch.ShardedExecution(Stage("A").ipu(1)),
@@ -157,18 +158,31 @@ def test_broken_rules(steps, strategy, words):
 
 def test_limits_of_pipelines():
     with pytest.raises(poptorch.Error, match=r"(?s)poptorch.Options\(\).deviceIterations must be "
-                       r"greater than or equal to .*: it is 3, but the 4 stages need 4.*"
+                       r"greater than or equal to the number of pipeline stages \(4\) when using "
+                       r"poptorch.PipelinedExecution, got 3\. .*"
                        r'block "D".' + HERE):
         compile_model(*FOUR, iterations=3)
     compile_model(*FOUR, iterations=4)
     for accumulation in (4, 6):
-        with pytest.raises(poptorch.Error, match=r"(?s)Training.gradientAccumulation must be .*"
-                           rf"2 \* stages - 1: it is {accumulation}, but the 4 stages need 7"):
+        with pytest.raises(poptorch.Error, match=r"(?s)Training.gradientAccumulation must be "
+                           r"greater than or equal to the number of pipeline stages \(7\) when "
+                           rf"using poptorch.PipelinedExecution, got {accumulation} \(4 stages,"):
             compile_model(*FOUR, accumulation=accumulation)
     compile_model(*FOUR, accumulation=7)
     compile_model(*FOUR, strategy=poptorch.ShardedExecution())
     compile_model(*FOUR, strategy=poptorch.ShardedExecution(), accumulation=1)
     compile_model(("A", 0), ("B", 0))  # one stage is no pipeline
+
+
+def test_stages_that_do_not_overlap_are_told_of_once(caplog):
+    partition._note_sequence.cache_clear()
+    with caplog.at_level(logging.INFO, poptorch.logger.name):
+        compile_model(*FOUR, strategy=poptorch.ShardedExecution())
+        assert "one after another" not in caplog.text
+        for _ in range(2):
+            compile_model(*FOUR, iterations=4)
+    assert caplog.text.count("[PipelinedExecution] the 4 stages run one after another: schedules "
+                             "that overlap them are not implemented.") == 1
 
 
 def test_the_number_of_ipus_names_the_place():
@@ -210,9 +224,37 @@ def test_what_precedes_the_first_block_is_a_stage_of_the_pipeline():
         options = quiet_options(deviceIterations=iterations, autoRoundNumIPUs=True)
         return poptorch.inferenceModel(layers, options)
 
-    with pytest.raises(poptorch.Error, match="it is 2, but the 3 stages need 3"):
+    with pytest.raises(poptorch.Error, match=r"number of pipeline stages \(3\) .* got 2"):
         model(2).compile(torch.ones(2, 2))
     model(3).compile(torch.ones(3, 2))
+
+
+# Of blocks with these ipu_id: the stages with their IPUs and blocks.
+WITHOUT_IPU = [
+    (AutoStage.SameAsIpu, (None, None, None), [(0, 0, "ABC")]),
+    (AutoStage.SameAsIpu, (1, None, 0), [(0, 0, "C"), (1, 1, "AB")]),
+    (AutoStage.AutoIncrement, (None, None, None, None),
+     [(0, 0, "A"), (1, 1, "B"), (2, 2, "C"), (3, 3, "D")]),
+    (AutoStage.AutoIncrement, (2, None, 0, None),
+     [(0, 2, "A"), (1, 3, "B"), (2, 0, "C"), (3, 1, "D")]),
+]
+
+
+@pytest.mark.parametrize(("stages", "ipus", "rows"), WITHOUT_IPU)
+def test_blocks_without_an_ipu(stages, ipus, rows):
+    model = compile_model(*zip("ABCD", ipus), strategy=poptorch.ShardedExecution(stages))
+    assert [(stage, ipu, "".join(blocks)) for stage, ipu, blocks in table(model)] == rows
+
+
+@pytest.mark.parametrize("stages", AutoStage)
+def test_begun_blocks_without_an_ipu_compute_what_the_module_does(stages):
+    net, x = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))), torch.ones(4, 2)
+    expected = net(x)
+    for layer in net:
+        poptorch.BeginBlock(layer)
+    options = quiet_options(deviceIterations=4).setExecutionStrategy(
+        poptorch.PipelinedExecution(stages))
+    torch.testing.assert_close(poptorch.inferenceModel(net, options)(x), expected)
 
 
 def test_blocks_side_by_side_on_one_ipu_are_one_stage():
@@ -222,12 +264,17 @@ def test_blocks_side_by_side_on_one_ipu_are_one_stage():
 
 
 def test_summary(capsys):
-    compile_model(("A",), ("B",), strategy=poptorch.SerialPhasedExecution("A", "B")) \
-        .partition_summary()
+    model = compile_model(("A",), ("<B>",), strategy=poptorch.SerialPhasedExecution("A", "<B>"))
+    table = model.partition_summary()
+    assert not capsys.readouterr().out
+    print(table)
     assert capsys.readouterr().out.splitlines() == [
         "phase  stage  IPU  blocks  modules   parameters  bytes  share",
         "    0      0    0  A       layers.0           6     24  50.0%",
-        "    1      0    0  B       layers.1           6     24  50.0%"]
+        "    1      0    0  <B>     layers.1           6     24  50.0%"]
+    assert repr(table) == str(table) and [row["blocks"] for row in table.rows] == [["A"], ["<B>"]]
+    assert table._repr_html_().startswith("<table><tr><th>phase</th><th>stage</th>")
+    assert table._repr_html_().count("<tr>") == 3 and "<td>&lt;B&gt;</td>" in table._repr_html_()
     with pytest.raises(poptorch.Error, match="not been compiled"):
         poptorch.inferenceModel(nn.ReLU()).partition_summary()
 

@@ -10,11 +10,11 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._annotations.strategy_rows import KINDS
+from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
 from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
-from poptorch.options._group import LATER
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
 _HEAD = re.compile(rf"^({'|'.join(SECTIONS)}):$", re.MULTILINE)
@@ -156,6 +156,9 @@ def options_without_effect() -> str:
                   for row in kind._ROWS if row.later]
     lines += [f"| `{variable}` (environment) | {LATER[work]} |"
               for variable, work in environment.WITHOUT_EFFECT.items()]
+    lines += ["", "These are checked and kept, without a warning, and change nothing but attributes "
+              "that the IR text shows:", "", "| name | requires |", "|---|---|"]
+    lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
     lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
@@ -289,8 +292,8 @@ def _kinds_of_optimizers() -> str:
                            + (f" (with `{state.when}`)" if state.when else "")
                            for state in spec.states)
         counted = "`step`, `Step`" if spec.counts else "`Step` alone"
-        lines.append(f"| `{spec.name}`: {spec.doc} | {hyper} | "
-                     f"{', '.join(f'`{flag}`' for flag in spec.flags)} | {states}; {counted} | "
+        compiled = ", ".join(f"`{key}`" for key in (*spec.flags, *spec.constants))
+        lines.append(f"| `{spec.name}`: {spec.doc} | {hyper} | {compiled} | {states}; {counted} | "
                      f"{', '.join(f'`{setting.name}`' for setting in spec.settings)} |")
     return "\n".join(lines) + "\n"
 

@@ -3,8 +3,12 @@
 import inspect
 
 import pytest
+import torch
 
+import poptorch
 from poptorch._executor.forwarding import forward_property, forward_to
+from poptorch.errors import Error
+from tests.helpers import quiet_options
 
 
 class Part:
@@ -67,3 +71,14 @@ def test_subclasses_and_objects_replace_members():
     assert owner.text() == "0!"
     owner.text = lambda: "mine"
     assert owner.text() == "mine"
+
+
+def test_a_wrapped_model_is_not_moved():
+    net = torch.nn.Linear(2, 2)
+    model = poptorch.inferenceModel(net, quiet_options())
+    for move in (lambda: model.cuda(), lambda: model.to("cuda"), lambda: model.to("cuda:1"),
+                 lambda: model.to(device=torch.device("cuda"))):
+        with pytest.raises(Error, match=r"it cannot be moved to cuda.*Remove the call"):
+            move()
+    assert model.to("cpu") is net and model.to(torch.device("cpu")).weight.device.type == "cpu"
+    assert model.to(torch.float16).weight.dtype is torch.float16

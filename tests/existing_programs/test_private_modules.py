@@ -213,3 +213,15 @@ def test_back_end_enumerations():
     assert options._popart.options == {"subgraphCopyingStrategy": strategy}
     assert int(popart.BatchSerializationBatchSchedule.OverlapOnIo) == 2
     assert int(popart.AccumulateOuterFragmentSchedule.OverlapMemoryOptimized) == 3
+
+
+def test_dispatch_tracing():
+    seen = []
+
+    class Asking(torch.nn.Module):
+        def forward(self, x):
+            seen.append(poptorch._impl.isDispatchTracing())
+            return x + 1
+
+    poptorch.inferenceModel(Asking(), quiet_options())(X)
+    assert seen == [True] and not poptorch._impl.isDispatchTracing()

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import sys
+import textwrap
 import zipfile
 
 import pytest
@@ -384,3 +385,44 @@ def test_results_that_cannot_be_put_together(tmp_path, monkeypatch):
     with pytest.raises(poptorch.Error, match=r"\[loadExecutable\] .*net.poptorch: the results "
                                              r"cannot be put together .*AttributeError.*reconst"):
         poptorch.load(path)
+
+
+def test_the_graph_of_an_exported_program(tmp_path):
+    x = torch.ones(3, 2)
+    program = torch.export.export(torch.nn.Linear(2, 2), (x,))
+    model = poptorch.inferenceModel(program, options())
+    y = model(x)
+    with pytest.raises(poptorch.Error, match=r"\[save\] the module is a graph, as torch.export makes "
+                       r"it, .* Pass export_model=False"):
+        model.save(tmp_path / "net.poptorch")
+    path = model.save(tmp_path / "net.poptorch", export_model=False)
+    torch.export.save(program, tmp_path / "net.pt2")
+    again = poptorch.inferenceModel(torch.export.load(tmp_path / "net.pt2"), options())
+    again.loadExecutable(path)
+    assert torch.equal(again(x), y)
+
+
+def test_a_class_of_the_name_with_the_parameters_is_enough(tmp_path):
+    """For calls of the executor: nothing of the class runs."""
+    code = """
+        import poptorch, torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(2, 2)
+            def forward(self, x):
+                return self.layer(x) + 1
+        options = poptorch.Options().showCompilationProgressBar(False)
+        poptorch.inferenceModel(Net(), options).compileAndExport(PATH, torch.ones(3, 2))
+        """
+    again = """
+        import poptorch, torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                pass
+        print(tuple(poptorch.load(PATH)(torch.ones(3, 2)).shape))
+        """
+    path = repr(str(tmp_path / "net.poptorch"))
+    for text in (code, again):
+        printed = run_python(textwrap.dedent(text).replace("PATH", path))
+    assert printed == "(3, 2)\n"

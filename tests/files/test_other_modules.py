@@ -84,8 +84,6 @@ INFERENCE = {
                "layers.1 had 1 forward hooks when the program .*, it has 0 forward hooks here"),
     "a forward": (patched, lambda: Net(linear()), "layers.0 had a forward of its own when the "
                                                   "program .*, it has the forward of its class"),
-    "a mode": (lambda: Net(nn.Dropout(0.5)).train(), lambda: Net(nn.Dropout(0.5)).eval(),
-               "layers.0 was in training mode when the program .*, it is in evaluation mode here"),
 }
 TRAINING = {
     "frozen": (frozen, lambda: Net(linear(), linear()),
@@ -175,3 +173,35 @@ def test_buffers_of_each_replica_are_those_of_a_module_with_the_value_of_the_fir
     again = poptorch.inferenceModel(net, opts)
     again.loadExecutable(path)
     assert again(x).tolist() == expected
+
+
+@pytest.mark.parametrize("wrap", [training, inference])
+@pytest.mark.parametrize("mode", [True, False], ids=["training mode", "evaluation mode"])
+def test_a_module_in_the_other_mode(wrap, mode, tmp_path, caplog):
+    """The program computes in the mode that it was compiled for, and a warning says so."""
+    def net(mode):
+        return Net(linear(), nn.Dropout(0.9)).train(mode)
+
+    path = wrap(net(mode)).compileAndExport(tmp_path / "net.poptorch", X, export_model=False)
+    caplog.clear()
+    module = net(not mode)
+    model = wrap(module)
+    model.loadExecutable(path)
+    words = {True: "training mode", False: "evaluation mode"}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"[train] Dropout layers.1 runs in {words[mode]}, for which it was compiled, and is in "
+        f"{words[not mode]} now: the compiled model computes as before. Call train() or eval() of "
+        f"the executor to change its mode."]
+    assert bool((model(X)[0] == 0).any()) is mode
+    assert len(model.programs()) == 1 and module.training is not mode
+    y, _ = (model.eval() if mode else model.train())(X)
+    assert bool((y == 0).any()) is not mode and len(model.programs()) == 2
+
+
+def test_a_failed_load_leaves_the_modes(tmp_path):
+    path = inference(Net(nn.Dropout(0.5)).train()).compileAndExport(
+        tmp_path / "net.poptorch", X, export_model=False)
+    model = inference(Net(nn.Dropout(0.5), nn.ReLU()).eval())
+    with pytest.raises(poptorch.Error, match="layers.1 is a layer of this module alone"):
+        model.loadExecutable(path)
+    assert torch.equal(model(X)[0], X)

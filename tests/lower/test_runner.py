@@ -1,10 +1,13 @@
 """The pass runner and ``python -m poptorch``: names, limits, messages."""
 
 import pytest
+import torch
 
+import poptorch
 import poptorch.__main__ as tool
 from poptorch import _C
 from poptorch.errors import Error
+from tests.helpers import quiet_options
 
 TEXT = """graph net {
   %x = stream_in {stream="x"} : f32[2,3]
@@ -65,10 +68,44 @@ def test_opt_finds_the_constants_beside_the_text(tmp_path, capsys):
     graph.op("stream_out", [constant], {"stream": "0"})
     (tmp_path / "net.ir").write_text(module.text())
     assert tool.main(["opt", "--passes", "dce", str(tmp_path / "net.ir")]) == 1
-    assert "the module has no data of this hash" in capsys.readouterr().err
+    assert "net.ir has constants of more than 16 elements (line 2), and " in capsys.readouterr().err
     module.save_constants(str(tmp_path / "net.safetensors"))
     assert tool.main(["opt", "--passes", "dce", str(tmp_path / "net.ir")]) == 0
     assert capsys.readouterr().out == module.text()
+
+
+def test_opt_reads_every_file_of_a_dump(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("POPTORCH_DUMP_IR", str(tmp_path))
+    weight = torch.randn(20, 20)
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x):
+            return (x @ weight).relu() + x * 0
+
+    poptorch.inferenceModel(Scaled(), quiet_options())(torch.randn(2, 20))
+    files = sorted(tmp_path.glob("*.ir"))
+    read, refused = 0, 0
+    for path in files:
+        status = tool.main(["opt", "--passes", "dce", str(path)])
+        err = capsys.readouterr().err
+        refused += status
+        read += not status and "hash=" in path.read_text()
+        assert not status or "has no text, as its pass changed nothing. Give the file" in err, err
+    assert read > 5 and refused and refused + read < len(files) + 1
+
+
+def test_opt_of_a_saved_program(tmp_path, capsys):
+    model = poptorch.inferenceModel(torch.nn.Linear(3, 3), quiet_options())
+    path = model.compileAndExport(str(tmp_path / "net.poptorch"), torch.ones(2, 3))
+    assert tool.main(["opt", path]) == 1
+    assert "net.poptorch is not IR text. Give a .ir file" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        tool.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"poptorch {poptorch.__version__}\n"
 
 
 def test_opt_of_a_missing_file(capsys):

@@ -78,6 +78,36 @@ def test_the_command(capsys):
     assert "torch.nn.functional.dropout\n  function: handled while forward runs" in text
     assert "aten.dropout.default" in text
     assert tool.main(["how", "no_such_thing"]) == 1
-    assert "'no_such_thing' is neither a function that is handled" in capsys.readouterr().err
+    assert "'no_such_thing' is not known: it is neither a function" in capsys.readouterr().err
     with pytest.raises(Error, match="nor an operation of ATen"):
         call_routes.described("aten.add.NoSuchOverload")
+
+
+@pytest.mark.parametrize(("name", "first", "among"), [
+    ("softmax", "softmax: supported", "aten.softmax.int"),
+    ("torch.nn.functional.gelu", "gelu: supported", "aten.gelu.default"),
+    ("aten.add.Tensor", "aten.add.Tensor: supported", "aten.add.Tensor"),
+    ("dropout", "dropout: supported", "torch.nn.functional.dropout"),
+    ("nn.Conv2d", "torch.nn.Conv2d: poptorch traces its forward", "conv2d: supported"),
+    ("LSTM", "torch.nn.LSTM: poptorch traces its forward", "lstm: supported"),
+    ("BatchNorm2d", "torch.nn.BatchNorm2d: poptorch traces its forward", "batch_norm: supported"),
+    ("CrossEntropyLoss", "torch.nn.CrossEntropyLoss: poptorch", "cross_entropy_loss: supported"),
+    ("Transformer", "torch.nn.Transformer: poptorch traces its forward", ""),
+    ("interpolate", "interpolate: poptorch traces torch's function", ""),
+    ("eigvals", "linalg_eigvals: not supported: its result is complex", "linalg_eigvals"),
+    ("torch.fft.fft", "fft_fft: not supported: its result is complex", "aten.fft_fft.default"),
+    ("unique_dim", "unique_dim: not supported: the shape of the result depends on values", ""),
+    ("eigvalsh", "linalg_eigvalsh: supported", ""),
+])
+def test_functions_and_layers(name, first, among, capsys):
+    assert tool.main(["how", name]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(first) and among in text, text
+
+
+@pytest.mark.parametrize(("name", "near"), [("softmaxx", "softmax"), ("Conv2", "Conv2d"),
+                                            ("nn.LSTN", "LSTM")])
+def test_names_that_are_not_known(name, near, capsys):
+    assert tool.main(["how", name]) == 1
+    err = capsys.readouterr().err
+    assert f"{name!r} is not known" in err and "Did you mean" in err and near in err

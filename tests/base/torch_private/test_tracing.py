@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
+from torch.nn.attention import flex_attention
 from torch.utils import checkpoint as checkpointing
 
 from poptorch._base.torch_private import tracing as private
@@ -338,6 +339,18 @@ def test_functions_without_compiling(settings):
     with private.without_compiling(lambda: False):
         function(torch.ones(2))
     assert len(graphs) == 1
+
+
+def test_flex_attention_without_compiling(monkeypatch):
+    """It calls its operator on functions without a warning that asks for torch.compile, and for
+    tensors that require gradients."""
+    monkeypatch.setattr(flex_attention, "_WARNINGS_SHOWN", set())
+    q = torch.randn(1, 1, 2, 3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="backward on CPU"):
+        flex_attention.flex_attention(q, q, q)
+    with private.without_compiling(lambda: True):
+        assert flex_attention._validate_device(q, q, q) is None
+        flex_attention.flex_attention(*[q.detach()] * 3)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs")
