@@ -73,12 +73,12 @@ class Call:
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
         self._is_memory_seen = bool(self._write_backs or self._changed_plain)
-        self._reshaped = program.reshaped
-        if self._reshaped and math.prod(steps) > 1:
-            raise Error(f"[arguments] forward changes the shape of "
-                        f"{self._leaves[min(self._reshaped)].path} in place, and a call passes "
-                        f"{math.prod(steps)} micro-batches in one tensor. Change a view of it "
-                        f"instead.")
+        self._reshaped = program.reshaped if math.prod(steps) == 1 else {}
+        if program.reshaped and not self._reshaped:
+            logger.warning(
+                "[arguments] forward changes the shape of %s in place, and a call passes %d "
+                "micro-batches in one tensor: the caller's tensor keeps its shape.",
+                self._leaves[min(program.reshaped)].path, math.prod(steps))
         self._updates = (*self._write_backs, *self._constant_updates)
         self._outputs = (*self._results, *self._updates, *self._kept)
 

@@ -104,13 +104,17 @@ class _Eager:
             tensor.narrow(0, number * (n := tensor.shape[0] // count), n) for tensor in inputs]
         alone = [_alone(part, tensor.storage_offset()) for part, tensor in zip(parts, inputs)]
         with torch.set_grad_enabled(bool(self.program.loss)):
-            results = self.net(*(own.detach() for own in alone))
+            given = [own.detach() for own in alone]
+            results = self.net(*given)
         if self.program.loss:
             results[-1].backward()
             for p in self.net.parameters():  # autograd gives two of them views of one tensor
                 p.grad = None if p.grad is None else p.grad.clone()
         for own, part in zip(alone, parts):
             _memory_of(part).copy_(_memory_of(own))
+        for own, seen, part in zip(alone, given, parts):
+            if seen.shape != own.shape and count == 1:  # forward has changed its shape
+                part.as_strided_(seen.shape, seen.stride())
         for name, buffer in self.net._buffers.items():
             if buffer.requires_grad:  # the next micro-batch has its value, not its graph
                 self.net._buffers[name] = buffer.detach()
