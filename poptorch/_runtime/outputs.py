@@ -17,8 +17,8 @@ class Returned(Transparent, torch.Tensor):
         if self.requires_grad:
             return super().backward(*args, **kwargs)
         raise Error("[executor] backward() cannot be called explicitly on outputs of a PopTorch "
-                    "model: a call of a model that poptorch.trainingModel wrapped runs the backward "
-                    "pass and the weight update. Remove the call of backward().")
+                    "model: a call of a model that poptorch.trainingModel wrapped runs the "
+                    "backward pass and the weight update. Remove the call of backward().")
 
     def detach(self):
         # torch.nn.Parameter and torch.nn.Buffer read the class of what they are given.

@@ -69,8 +69,8 @@ _INNER = {key: frozenset(names.split()) for key, names in {
         availableMemoryProportion inferenceOnly numShards partialsType preCalcWeights
         recomputationMode rnnCodeReuse rnnStepsPerWU weightAccumulatorsType""",
     "gclOptions": """
-        link maxBytesPerTile method syncful.maxBroadcastSize syncful.useForwardingToSupportStridingRing
-        syncful.useOptimisedLayout topology useSynclessCollectives""",
+        link maxBytesPerTile method syncful.maxBroadcastSize
+        syncful.useForwardingToSupportStridingRing syncful.useOptimisedLayout topology useSynclessCollectives""",
     "reportOptions": """
         showExecutionSteps showOptimizations showPerIpuMemoryUsage showVarStorage
         useBufferedOutput""",

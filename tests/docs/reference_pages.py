@@ -156,8 +156,8 @@ def options_without_effect() -> str:
                   for row in kind._ROWS if row.later]
     lines += [f"| `{variable}` (environment) | {LATER[work]} |"
               for variable, work in environment.WITHOUT_EFFECT.items()]
-    lines += ["", "These are checked and kept, without a warning, and change nothing but attributes "
-              "that the IR text shows:", "", "| name | requires |", "|---|---|"]
+    lines += ["", "These are checked and kept, without a warning, and change nothing but "
+              "attributes that the IR text shows:", "", "| name | requires |", "|---|---|"]
     lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
     lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]

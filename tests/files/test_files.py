@@ -392,8 +392,8 @@ def test_the_graph_of_an_exported_program(tmp_path):
     program = torch.export.export(torch.nn.Linear(2, 2), (x,))
     model = poptorch.inferenceModel(program, options())
     y = model(x)
-    with pytest.raises(poptorch.Error, match=r"\[save\] the module is a graph, as torch.export makes "
-                       r"it, .* Pass export_model=False"):
+    with pytest.raises(poptorch.Error, match=r"\[save\] the module is a graph, as torch.export "
+                       r"makes it, .* Pass export_model=False"):
         model.save(tmp_path / "net.poptorch")
     path = model.save(tmp_path / "net.poptorch", export_model=False)
     torch.export.save(program, tmp_path / "net.pt2")
