@@ -190,7 +190,8 @@ class PoplarExecutor:
                            location_excludes=options.source_location_excludes,
                            module_paths=options.module_namescope_enabled,
                            grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
-                           replicas=spec.replicas, called=arguments.called)
+                           replicas=spec.replicas, accumulation=spec.accumulation,
+                           called=arguments.called)
         arguments.compare(captured.beside)
         outside = [guard.value for guard in captured.outer]
         captured.out_spec.copy_data([args, kwargs, model, outside])

@@ -20,14 +20,16 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     """Wraps a module for training: each call runs forward, backward and weight update.
 
     The module's ``forward`` returns its loss (alone or among other things). One loss must stand
-    out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's loss functions.
+    out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's loss functions,
+    or the only number returned that is computed from these. A loss that depends on no parameter
+    updates nothing, which is warned of.
 
     Args:
         model: the module. Its parameters are trained; reading them shows the trained values.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
         optimizer: one of ``poptorch.optim`` or ``torch.optim``: SGD, ASGD, Rprop; Adam, AdamW,
-            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; or of a class made
-            of one of these. None: SGD with a learning rate of 0.01.
+            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or of a class
+            made of one of these. None: SGD with a learning rate of 0.01.
 
     Returns:
         An executor, to be called like the module.

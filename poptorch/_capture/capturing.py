@@ -40,14 +40,14 @@ from poptorch._capture.record.recorder import Recorder
 from poptorch._capture.refused_results import refuse_hidden_tensors
 from poptorch._guards.attribute_reads import Origin
 from poptorch._guards.environment_variables import Environment
-from poptorch.errors import Error
+from poptorch.errors import Error, place_text
 
 
 def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = None, *,
             training: bool, location_excludes: list[str] | None = None,
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
-            replicas: int = 1, is_substituted: bool = True,
+            replicas: int = 1, accumulation: int = 1, is_substituted: bool = True,
             called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
@@ -61,6 +61,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
+        accumulation: micro-batches of which a replica adds the gradients up.
         is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
@@ -71,7 +72,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     called = called or (len(args), tuple(kwargs or ()))
     work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
-                    replicas, is_substituted, called)
+                    replicas, accumulation, is_substituted, called)
     try:
         return work.run()
     finally:
@@ -82,8 +83,8 @@ class _Capture:
     """The state of one capture; ``called`` is as :func:`capture` takes it."""
 
     def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
-                 grouped: frozenset[str], mode_of, replicas: int, is_substituted: bool,
-                 called: tuple):
+                 grouped: frozenset[str], mode_of, replicas: int, accumulation: int,
+                 is_substituted: bool, called: tuple):
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
@@ -104,7 +105,8 @@ class _Capture:
         self._loss = None
         self.host_sites: list = []
         self._environment = Environment()
-        self.replicas, self._is_substituted, self._called = replicas, is_substituted, called
+        self.replicas, self._accumulation = replicas, accumulation
+        self._is_substituted, self._called = is_substituted, called
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
@@ -189,6 +191,23 @@ class _Capture:
         self._batch_count = count
         return 1.0
 
+    def statistics_replicas(self) -> int:
+        """The number of replicas that share the statistics of the batch norm that runs.
+
+        An Error if the layer has a process group.
+        """
+        module = self._paths.running
+        if not isinstance(module, torch.nn.SyncBatchNorm) or not module.training \
+                or self.replicas == 1:
+            return 1
+        if module.process_group is not None:
+            raise self.recorder.error(
+                f"[SyncBatchNorm] expected process_group=None, got a "
+                f"{type(module.process_group).__name__}: the {self.replicas} replicas of a program "
+                f"do not belong to a process group. Create the layer without process_group; it "
+                f"then uses the statistics of all replicas.")
+        return self.replicas
+
     def take_batch_count(self):
         """The count noted just before this call of batch norm, or None."""
         count, self._batch_count = self._batch_count, None
@@ -204,6 +223,7 @@ class _Capture:
             fake = private.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
+            self.recorder.shapes.watch(fake, name)
         self.overlaps.declare_inputs(self._input_nodes, self._input_names)
         self._state_nodes = []
         for state in self._state.states:
@@ -241,8 +261,8 @@ class _Capture:
             self._overlaps = self.overlaps.finish(leaves, structure.paths)
             ends = {node: self.recorder.shapes.end_of(state.fake, state.trained)
                     for state, node in zip(self._state.states, self._state_nodes)}
-            for fake, node, name in zip(self._fake_inputs, self._input_nodes, self._input_names):
-                self.recorder.shapes.check_memory(fake, node, name)
+            self._reshaped = [*map(self.recorder.shapes.changes_of, self._fake_inputs)]
+            self._checked = self.recorder.checks.tie(leaves)
             self._looking_otherwise = {node: end for node, end in ends.items() if end is not None}
             if self.training:
                 self._differentiate(leaves, structure)
@@ -277,6 +297,7 @@ class _Capture:
         self._loss = self.losses.final(results, structure.paths)
         trained = [state for state in self._state.states if state.trained]
         self._state.check_trained()
+        self._state.check_hooks(self._accumulation, self.replicas)
         if not trained:
             logger.warning("[trainingModel] no parameter of the module requires grad: calls run "
                            "forward and its loss, and update nothing.")
@@ -286,9 +307,10 @@ class _Capture:
             raise Error("[capture] torch.utils.checkpoint.CheckpointFunction was called by itself, "
                         "which gives no gradients here. Call torch.utils.checkpoint.checkpoint.")
         if not self._loss.requires_grad:
-            raise Error("[loss] the loss does not depend on any parameter that requires grad, so "
-                        "there is nothing to train. Compute it from the model's output, without "
-                        "detach() or no_grad().")
+            logger.warning("[loss] the loss does not depend on any parameter that requires grad: "
+                           "calls run forward and update nothing. To train, compute the loss from "
+                           "the model's output, without detach() or no_grad().")
+            return
         aliasing.check_history(self.recorder, self._loss, self._state.name_of_plain)
         self.recorder.in_backward = True
         # Where forward holds on to a real parameter, autograd has it and not its stand-in.
@@ -347,8 +369,9 @@ class _Capture:
 
     def _outputs(self, leaves: list, out_spec: Structure) -> list[OutputSpec]:
         outputs = []
-        for name, leaf in zip(out_spec.paths, leaves):
-            outputs.append(OutputSpec("output", name or "0", self.recorder.node_of(leaf)))
+        for number, (name, leaf) in enumerate(zip(out_spec.paths, leaves)):
+            node = self._checked.get(number) or self.recorder.node_of(leaf)
+            outputs.append(OutputSpec("output", name or "0", node))
         if self._loss is not None:
             outputs.append(OutputSpec("loss", "loss", self.recorder.node_of(self._loss)))
         for name, gradient in self._gradients:
@@ -366,12 +389,13 @@ class _Capture:
             if node in changed and "fresh" not in node.meta:
                 outputs.append(OutputSpec("constant_update", f"constant.{index}", changed[node],
                                           tensor=tensor))
-                self._state.warn_of_change(tensor)
+                meta = changed[node].meta
+                self._state.warn_of_change(tensor, place_text(meta["place"], meta["module"]))
 
     def _inputs(self, layouts: list) -> list[InputSpec]:
         """What the placeholders mean; those of constants that are not used are removed."""
-        inputs = [InputSpec("input", name, layout=layout)
-                  for name, layout in zip(self._input_names, layouts)]
+        inputs = [InputSpec("input", name, layout=layout, reshaped=reshaped)
+                  for name, layout, reshaped in zip(self._input_names, layouts, self._reshaped)]
         inputs += [InputSpec(state.kind, state.name, state.tensor, state.trained,
                              state.persistent, state.aliases) for state in self._state.states]
         for index, node in enumerate(self.recorder.constants):

@@ -219,9 +219,9 @@ class ModuleState:
         """The path of the attribute that a plain tensor is, or lies in; None: it is none."""
         return self._attributes.name_of(tensor)
 
-    def warn_of_change(self, tensor: torch.Tensor) -> None:
-        """Warns that ``forward`` changes a plain tensor, if a module has it as an attribute."""
-        self._attributes.warn_of_change(tensor)
+    def warn_of_change(self, tensor: torch.Tensor, place: str) -> None:
+        """Warns that ``forward`` changes a plain tensor, at the user's line."""
+        self._attributes.warn_of_change(tensor, place)
 
     def check_trained(self) -> None:
         """Raises an Error when ``forward`` changed what is trained."""
@@ -231,6 +231,17 @@ class ModuleState:
                 raise Error(f"[capture] forward gives {state.name} requires_grad={now}, when it "
                             f"was captured it had requires_grad={state.trained}, by which it is "
                             f"decided what is trained. Set it before the model is compiled.")
+
+    def check_hooks(self, accumulation: int, replicas: int) -> None:
+        """Raises an Error when a hook would get the gradients of parts of the batch."""
+        hooked = [state.name for state in self.states if state.trained
+                  and (state.fake._backward_hooks or state.tensor._backward_hooks)]
+        if hooked and accumulation * replicas > 1:
+            raise Error(f"[capture] {hooked[0]} has a hook on its gradient (register_hook), and "
+                        f"gradientAccumulation is {accumulation} and replicationFactor "
+                        f"{replicas}: the hook would get the gradient of each micro-batch, not "
+                        f"that of the whole batch. Remove the hook, or set both to 1. To limit "
+                        f"gradients, use options.Training.gradientClipping.")
 
     def check_kept(self) -> None:
         """Raises an Error when ``forward`` deleted or re-bound a parameter or buffer, and warns of
@@ -254,13 +265,14 @@ class ModuleState:
                 kind = "Buffer" if state.kind == "buffer" else "Parameter"
                 line, owner = self._attributes.line(part, key), path.rpartition(".")[0]
                 if key not in table or table[key] is None:
-                    raise error_at(f"[capture] {kind} {path} is removed from the model by its "
-                                   f"forward. Keep it, or remove it before the model is compiled.",
-                                   line, owner)
+                    raise error_at(f"[capture] {kind} {path} is removed from the model when "
+                                   f"calling the forward method. Keep it, or remove it before the "
+                                   f"model is compiled.", line, owner)
                 if table[key] is not state.fake:
-                    raise error_at(f"[capture] {kind} {path} is reassigned within the model by "
-                                   f"its forward. Change it in place: "
-                                   f"`self.{path}.copy_(value)`.", line, owner)
+                    raise error_at(f"[capture] {kind} {path} is reassigned within the model when "
+                                   f"calling the forward method. This is not supported. Consider "
+                                   f"using self.{path}.copy_(src) to copy data from a source "
+                                   f"tensor to the {kind.lower()}.", line, owner)
 
 
 def _check_recurrent(layer: torch.nn.RNNBase, x: torch.Tensor, batch_sizes) -> None:

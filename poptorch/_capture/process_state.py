@@ -6,13 +6,8 @@ import os
 import threading
 
 import torch
-from torch.distributions import Distribution
 
-from poptorch._base.torch_private.tracing import (
-    causal_masks_unread,
-    distributions_validate,
-    padding_as_nested,
-)
+from poptorch._base.torch_private.tracing import causal_masks_unread, padding_as_nested
 from poptorch._capture.functions.fused_layers import fused_results_in_rows
 
 # Random numbers drawn while capturing number the random operations; they must not depend on
@@ -40,23 +35,13 @@ def preserved(training: bool):
     """The state in which ``forward`` is captured; afterwards everything is as it was.
 
     Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
-    and the default dtype are the caller's. Distributions do not check the values of their
-    parameters, as there are none; transformers do not compare their masks with the causal one,
-    and leave out padding by a mask of their results, which lie as those of fused operations do.
+    and the default dtype are the caller's. Transformers do not compare their masks with the causal
+    one, and leave out padding by a mask of their results, which lie as those of fused operations
+    do.
     """
-    with one_at_a_time, _distributions_unchecked(), causal_masks_unread(), padding_as_nested(), \
-            fused_results_in_rows(), _preserved(training):
+    with one_at_a_time, causal_masks_unread(), padding_as_nested(), fused_results_in_rows(), \
+            _preserved(training):
         yield
-
-
-@contextlib.contextmanager
-def _distributions_unchecked():
-    validates = distributions_validate()
-    try:
-        Distribution.set_default_validate_args(False)
-        yield
-    finally:
-        Distribution.set_default_validate_args(validates)
 
 
 @contextlib.contextmanager

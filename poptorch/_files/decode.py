@@ -131,6 +131,7 @@ _READERS = {
     "bytes": lambda self, v: base64.b64decode(v["bytes"]),
     "class": lambda self, v: names.class_of(v["class"]),
     "function": lambda self, v: names.function_of(v["function"]),
+    "meta": lambda self, v: torch.empty(v["meta"], dtype=self._torch(v), device="meta"),
     "torch": Decoder._torch,
     "enum": Decoder._enum,
     "tensor": Decoder._tensor,

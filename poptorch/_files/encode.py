@@ -22,9 +22,9 @@ from torch.nn.utils import parametrize
 
 from poptorch._annotations import block_class
 from poptorch._base import module_subclass
-from poptorch._base.hidden_subclass import plain_class
 from poptorch._base.layout import copied_strides, memory_of, overlap
 from poptorch._files import names
+from poptorch._weights.watched import plain_class
 from poptorch.errors import Error
 
 _PLAIN = (type(None), bool, int, str)
@@ -61,6 +61,9 @@ class Encoder:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, enum.Enum):
             return {"enum": self._reference(kind, path), "names": _member_names(value, path)}
+        if kind is torch.Tensor and value.is_meta and not value.requires_grad:
+            dtype = str(value.dtype).removeprefix("torch.")
+            return {"meta": list(value.shape), "torch": dtype}
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if isinstance(value, type):

@@ -79,6 +79,11 @@ class Record(Observed):
         """The attribute as messages name it."""
         return self.holder.prefix + self.path if self.holder.is_module else self.path
 
+    @property
+    def is_set_first(self) -> bool:
+        """Whether ``forward`` set it without reading what was there before."""
+        return bool(self.sets) and self.first is MISSING and not self.is_missed
+
     def value(self):
         """The object's own attribute; ``MISSING`` where there is none."""
         return table_of(self.holder.value, self.name).get(self.name, MISSING)

@@ -16,7 +16,7 @@ from poptorch._guards.globals_read import names_outside
 from poptorch._guards.guard import Guard, HeldAttribute
 from poptorch._guards.outer_name import OuterName
 from poptorch._guards.plain_tensors import called
-from poptorch._guards.put_back import holds_fake, refill, warn_of_kept
+from poptorch._guards.put_back import emptied, holds_fake, refill, warn_of_kept
 from poptorch.errors import error_at, place_text
 
 
@@ -30,7 +30,9 @@ class Attributes:
 
     On leaving it gives tensors without data, in attributes of modules, the values that they have in
     each call. Where they have none, and in objects and containers, it undoes what would leave them
-    there, and warns: who reads such an attribute later reads what was there before.
+    there, and warns: who reads such an attribute later reads what was there before. A container
+    that ``forward`` gives an attribute of an object, without reading what was there before, stays
+    with tensors of the device meta: programs fill it with results.
 
     Args:
         places: finds the user's line.
@@ -67,15 +69,16 @@ class Attributes:
         """Records the attributes that a module of the tree has now."""
         self.reads.hold(module, path, "self.", Origin.MODULE)
 
-    def warn_of_change(self, tensor: torch.Tensor) -> None:
+    def warn_of_change(self, tensor: torch.Tensor, place: str) -> None:
         """Warns that ``forward`` changes a tensor in place that is no parameter or buffer."""
         path = self.name_of(tensor)
         what = f"{called(tensor)} in place that" if path is None else \
             f"the tensor {path} in place, which is a plain attribute and"
         logger.warning(
             "[capture] forward changes %s is no argument, parameter or buffer: its value is "
-            "compiled in, and each call begins with it. For a state that lasts from call to call, "
-            "give the module a buffer (register_buffer).", what)
+            "compiled in, each call begins with it, and the tensor gets the values that one call "
+            "gives it. For a state that lasts from call to call, give the module a buffer "
+            "(register_buffer).%s", what, f"\n  at {place}" if place else "")
 
     def name_of(self, tensor: torch.Tensor) -> str | None:
         """The path of a plain tensor in the modules, when ``forward`` began; None: it had none."""
@@ -161,8 +164,8 @@ class Attributes:
             self.read = {origin: list(self.reads.attributes(origin)) for origin in Origin}
         told = self._put_back(kind is None)
         if kind is None:
-            for path, place in told:
-                warn_of_kept(path, place)
+            for kept in told:
+                warn_of_kept(*kept)
             for observed in (*self.reads.records.values(), *self._names):
                 observed.warn_of_change(self._value_of)
             self.reads.draws.warn()
@@ -173,19 +176,23 @@ class Attributes:
         found = [name.guard() for name in self._names if name.is_unchanged()]
         return found + [guard for held in self.read[Origin.OUTSIDE] for guard in held.guards()]
 
-    def _put_back(self, is_complete: bool) -> Iterator[tuple[str, str]]:
-        """Takes tensors without data out of attributes and containers; their paths and lines."""
+    def _put_back(self, is_complete: bool) -> Iterator[tuple]:
+        """Takes tensors without data out of attributes and containers; what to warn of."""
         managed, told = {}, {}
         for holder in self.reads.holders.values():
             for name, record in self._left(holder):
                 own, before = own_attributes(holder.value), holder.before
                 value = own.get(name, MISSING)
                 is_cache = holder.is_module and name in RECURRENT_CACHES
-                lasting = None
+                lasting = left = None
                 if holder.is_module and is_complete and not is_cache:
                     lasting = self._lasting(value)
+                elif is_complete and record.is_set_first:
+                    left = emptied(value)
                 if lasting is not None:
                     own[name], managed[id(holder.value)] = lasting, holder.value
+                elif left is not None:
+                    own[name] = left
                 elif name in before:
                     own[name] = before[name]
                 else:
@@ -193,7 +200,7 @@ class Attributes:
                 if lasting is None and not is_cache:
                     # The same line of several layers is one mistake.
                     key = record.set_at or type(holder.value), name
-                    told.setdefault(key, (record.path, record.place()))
+                    told.setdefault(key, (record.path, record.place(), left is not None))
         for record in self.reads.records.values():
             if record.before is not None and refill(record.before):
                 key = record.set_at or type(record.holder.value), record.name

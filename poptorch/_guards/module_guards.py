@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import torch
 from torch.nn.modules import module as torch_module
 
-from poptorch._base.hidden_subclass import plain_access
 from poptorch._base.module_subclass import plain_class
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._capture.graph.module_clones import HOOKS
 from poptorch._capture.graph.module_paths import ModulePaths
 from poptorch._guards.guard import Guard, Kind

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from poptorch._base.hidden_subclass import plain_access
 from poptorch._base.layout import bits_of
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._guards.guard import Change, Kind
 
 

@@ -1,19 +1,39 @@
 """Tensors without data that ``forward`` has put where they cannot stay."""
 
+import torch
+
 from poptorch._base.logging import logger
+from poptorch._base.pytree.structure import Structure
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.value_snapshot import Snapshot, attributes_of, has_slots, objects_within
 from poptorch._capture.graph.unknown_sizes import UnknownSize
+from poptorch.errors import Error
 
 WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 
 
-def warn_of_kept(path: str, place: str = "") -> None:
-    """Warns of one, once it is gone."""
+def warn_of_kept(path: str, place: str = "", is_emptied: bool = False) -> None:
+    """Warns of one, once it is gone; ``is_emptied``: see :func:`emptied`."""
+    left = "holds tensors without data (device meta)" if is_emptied else "is as it was before"
     logger.warning(
         "[capture] forward keeps a tensor in %s, but its values are on the device: afterwards it "
-        "is as it was before. Return the tensor; for a state that lasts, use register_buffer and "
-        "copy_().%s", path, f"\n  at {place}" if place else "")
+        "%s. Return the tensor; for a state that lasts, use register_buffer and "
+        "copy_().%s", path, left, f"\n  at {place}" if place else "")
+
+
+def emptied(value):
+    """A container with tensors of the device meta in place of those without data; None for another
+    value."""
+    if isinstance(value, WITHOUT_DATA):
+        return None
+    try:
+        leaves, structure = Structure.of(value)
+    except Error:  # it holds itself, or tensors beside its parts
+        return None
+    found = structure.unflatten(
+        torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+        if isinstance(leaf, private.FakeTensor) else leaf for leaf in leaves)
+    return None if holds_fake(found, is_deep=True) else found
 
 
 def holds_fake(value, is_deep: bool = False) -> bool:

@@ -1,13 +1,13 @@
 """Captures formulas and appends what they compute to the graph of the update.
 
 A formula is captured once for the types and flags that it is used with; one that is not element by
-element for each number of dimensions, too. The sizes are those of the values that it is then
-translated for. What depends on no parameter (powers of the decay rates, say) is computed once for
-all parameters of a group that have made equally many updates.
+element for each number of dimensions, too, and one that uses sizes for each shape. All others are
+translated for the sizes of the values at hand. What depends on no parameter (powers of the decay
+rates, say) is computed once for all parameters of a group that have made equally many updates.
 """
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -114,11 +114,11 @@ class Formulas:
                     cast["grad"] = e.op("mul", cast["grad"], e.cast(scale, wide))
                 numbers = {name: e.cast(value, torch.float64) for name, value in numbers.items()}
                 fixed = {**flags, "dtype": e.dtype_of(own["param"])}
-                dims = 1 if spec.is_elementwise else len(cast["param"].sizes)
-                key = spec.cls, dims, *fixed.values(), *cast
+                sizes = _example_sizes(spec, tuple(cast["param"].sizes))
+                key = spec.cls, sizes, *fixed.values(), *cast
                 if key not in self._captured:
                     self._captured[key] = CapturedFormula(
-                        spec, fixed, _examples(spec, cast, wide, dims), list(numbers))
+                        spec, fixed, _examples(spec, cast, wide, sizes), list(numbers))
                 new = self._captured[key].emit(self._nodes, cast, numbers,
                                                self._known.setdefault((key, shared), {}))
                 return {name: _kept(e, value, own[name], skip) for name, value in new.items()}
@@ -135,10 +135,17 @@ def _kept(e, value, old, skip):
     return value if skip is None else e.op("where", skip, old, value)
 
 
+def _example_sizes(spec: OptimizerSpec, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that a formula is captured with: the same for all parameters that it is emitted
+    for."""
+    if spec.is_elementwise:
+        return (3,)
+    return sizes if spec.uses_sizes else tuple(range(3, 3 + len(sizes)))
+
+
 def _examples(spec: OptimizerSpec, own: Iterable[str], dtype: torch.dtype,
-              dims: int) -> dict[str, torch.Tensor]:
-    """Tensors to capture a formula with, for a parameter of so many dimensions, by name."""
-    sizes = list(range(3, 3 + dims))
+              sizes: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Tensors to capture a formula with, for a parameter of these sizes, by name."""
     found = {}
     for name in own:
         state = next((state for state in spec.states if state.key == name), None)

@@ -169,11 +169,12 @@ def check_settings(optimizer: torch.optim.Optimizer, layout: UpdateLayout) -> No
     """Raises a ValueError when a setting that is compiled in, or constant, changed."""
     groups, spec = groups_of(optimizer), layout.spec
     for number, (group, compiled) in enumerate(zip(groups, layout.groups)):
-        was, values, flags = compiled.compiled_in, spec.compiled_in(group), len(spec.flags)
-        for name, old, new in zip(spec.flags, was, values):
+        was, values = compiled.compiled_in, spec.compiled_in(group)
+        names = *spec.flags, *spec.constants
+        for name, old, new in zip(names, was, values):
             if old != new:
                 raise _already_compiled(f"{name}={old}", number, new)
-        for state, old, new in zip(spec.states, was[flags:], values[flags:]):
+        for state, old, new in zip(spec.states, was[len(names):], values[len(names):]):
             if old != new:
                 what = f"an update {'with' if old else 'without'} {state.when}"
                 raise _already_compiled(what, number, f"{state.when}={group[state.when]}")

@@ -20,6 +20,7 @@ For optimizers of PyTorch that have a functional form, :func:`torch_form` makes 
 
 import contextlib
 import inspect
+import math
 import threading
 from collections.abc import Callable
 
@@ -114,6 +115,32 @@ def adafactor(x) -> dict[str, torch.Tensor]:
     return {"param": param - alpha / shrink * update, **new}
 
 
+def muon(x) -> dict[str, torch.Tensor]:
+    """torch.optim.Muon: a step along the momentum after its rows are made orthogonal."""
+    rows, columns = x.param.shape
+    buffer = mixed(x.momentum_buffer, x.grad, 1 - x.momentum)
+    update = mixed(x.grad, buffer, x.momentum) if x.nesterov else buffer
+    update = _orthogonal(update, x.ns_coefficients, x.ns_steps, x.eps).to(x.param.dtype)
+    ratios = {"match_rms_adamw": 0.2 * math.sqrt(max(rows, columns))}
+    ratio = ratios.get(x.adjust_lr_fn, math.sqrt(max(1.0, rows / columns)))
+    return {"param": x.param * (1 - x.lr * x.weight_decay) - x.lr * ratio * update,
+            "momentum_buffer": buffer}
+
+
+def _orthogonal(x: torch.Tensor, coefficients, steps: int, eps: torch.Tensor) -> torch.Tensor:
+    """Newton-Schulz iterations in bfloat16, as in torch. A tall matrix is transposed: its products
+    with itself are then smaller."""
+    a, b, c = coefficients
+    is_tall = x.shape[0] > x.shape[1]
+    out = (x.T if is_tall else x).bfloat16()
+    out = out / torch.maximum(out.norm(), eps.bfloat16())
+    for _ in range(steps):
+        square = out @ out.T
+        factor = torch.addmm(square, square, square, beta=b, alpha=c)
+        out = torch.addmm(out, factor, out, beta=a)
+    return out.T if is_tall else out
+
+
 def factors(sizes: list[int], dim: int) -> list[int] | None:
     """Sizes of Adafactor's mean squares along a dimension, of a parameter with two at least."""
     if len(sizes) < 2:
@@ -175,7 +202,7 @@ def _update(spec: OptimizerSpec, group: dict, parameter: torch.Tensor, kept: dic
     wide = torch.promote_types(parameter.dtype, torch.float32)
     own = {"param": parameter, "grad": parameter.grad,
            **{state.key: kept[state.key] for state in states}}
-    fixed = spec.flag_values(group) | {"dtype": parameter.dtype}
+    fixed = spec.compiled_values(group) | {"dtype": parameter.dtype}
     new = spec.evaluate(fixed, {**numbers, "step": kept[COUNT].double(),
                                 **{name: value.to(wide) for name, value in own.items()}})
     for name, value in new.items():

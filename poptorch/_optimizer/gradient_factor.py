@@ -9,6 +9,7 @@ from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import FINAL_LOSS_SCALE, LOSS_SCALING
 from poptorch._translate.backward_ops import cast, op
 from poptorch._translate.loss_scale import STREAM, UPDATE_STREAM
+from poptorch._translate.tensor_names import GRADIENT_NORM
 
 NORM_STREAM = "optimizer.max_grad_norm"
 # That of the backward pass, and that of the update.
@@ -26,10 +27,13 @@ class GradientFactor:
         states: path and key of what exists once for all parameters.
         loss: dtype of the loss that is scaled; "": none is.
         loss_scale: the value that the host gave; None: 1.
+
+    ``gradients`` are those of the parameters that the optimizer trains, by path.
     """
 
-    def __init__(self, scaling, wide: torch.dtype):
-        self._scaling, self._wide = scaling, wide
+    def __init__(self, scaling, wide: torch.dtype, spec, gradients: dict):
+        self._scaling, self._wide, self._spec, self._gradients = scaling, wide, spec, gradients
+        self._norm = None
         self.velocities = self.scale = self.skip = self.loss_scale = None
         self.states: list[tuple[str, str]] = []
         self.loss = ""
@@ -37,23 +41,12 @@ class GradientFactor:
             self.scale, self.skip, self.loss_scale = scaling.inverse, scaling.skip, scaling.value
             self.states, self.loss = scaling.states, ir_dtype(scaling.loss)
 
-    def clip_norm(self, e, spec, gradients: dict, limits: list) -> None:
+    def clip_norm(self, e, limits: list) -> None:
         """Multiplies the factor by what ``torch.nn.utils.clip_grad_norm_`` multiplies by, for each
         limit. Infinite limits limit nothing."""
-        total = None
-        for path, value in gradients.items():
-            wide = cast(e, value, self._wide)
-            squares = op(e, "sum", op(e, "mul", wide, wide))
-            groups = spec.reducing(path)
-            if groups.count > 1:  # each group of replicas has a part of the whole gradient
-                squares = op(e, "all_reduce", squares, op="sum")
-                squares = op(e, "div", squares, self._number(e, groups.size))
-            total = squares if total is None else op(e, "add", total, squares)
-        if total is None:
+        if not self._gradients:
             return
-        norm = op(e, "sqrt", total)
-        if self.scale is not None:
-            norm = op(e, "mul", norm, self.scale)
+        norm = self._norm = self._norm_of_all(e)
         one, infinity = self._number(e, 1.0), self._number(e, float("inf"))
         for limit in limits:
             limit = cast(e, limit, self._wide)
@@ -63,11 +56,25 @@ class GradientFactor:
             self.scale = share if self.scale is None else op(e, "mul", self.scale, share)
             norm = op(e, "mul", norm, share)
 
-    def clip_values(self, e, gradients: dict, limit: float) -> dict:
-        """Gradients as ``torch.nn.utils.clip_grad_value_`` leaves them, the factor multiplied in.
-        """
+    def _norm_of_all(self, e):
+        """The norm of all gradients together, before they are limited."""
+        total = None
+        for path, value in self._gradients.items():
+            wide = cast(e, value, self._wide)
+            squares = op(e, "sum", op(e, "mul", wide, wide))
+            groups = self._spec.reducing(path)
+            if groups.count > 1:  # each group of replicas has a part of the whole gradient
+                squares = op(e, "all_reduce", squares, op="sum")
+                squares = op(e, "div", squares, self._number(e, groups.size))
+            total = squares if total is None else op(e, "add", total, squares)
+        norm = op(e, "sqrt", total)
+        inverse = None if self._scaling is None else self._scaling.inverse
+        return norm if inverse is None else op(e, "mul", norm, inverse)
+
+    def clip_values(self, e, limit: float) -> dict:
+        """The gradients, multiplied by the factor, as ``torch.nn.utils.clip_grad_value_`` does."""
         clipped = {name: op(e, "clamp", self.applied(e, value), min=-limit, max=limit)
-                   for name, value in gradients.items()}
+                   for name, value in self._gradients.items()}
         self.scale = None
         return clipped
 
@@ -87,6 +94,8 @@ class GradientFactor:
         """What makes the values that anchors can name."""
         found = {LOSS_SCALING: lambda: e.constant(1.0, torch.float32) if self.loss_scale is None
                  else self.loss_scale}
+        if self._gradients:
+            found[GRADIENT_NORM] = lambda: self._norm or self._norm_of_all(e)
         if self._scaling is not None and self._scaling.is_automatic:
             found[FINAL_LOSS_SCALE] = lambda: self._scaling.final
         return found

@@ -273,19 +273,18 @@ class OptimizerLink:
         reduced; ``scaling`` is the program's ``LossScale``."""
         is_wide = any(value.dtype == "f64" for value in gradients.values())
         wide = torch.float64 if is_wide else torch.float32
-        factor = GradientFactor(scaling, wide)
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         trained = {name: value for name, value in gradients.items()
                    if id(program.states[name]) in held}
-        limits = []
+        factor, limits = GradientFactor(scaling, wide, spec, trained), []
         if self._is_streamed("max_grad_norm", math.inf):
             limits.append(stream(e, NORM_STREAM))
         if spec.clip_norm is not None:
             limits.append(e.constant(spec.clip_norm, wide))
         if limits:
-            factor.clip_norm(e, spec, trained, limits)
+            factor.clip_norm(e, limits)
         if spec.clip_value is not None:
-            gradients = {**gradients, **factor.clip_values(e, trained, spec.clip_value)}
+            gradients = {**gradients, **factor.clip_values(e, spec.clip_value)}
         return gradients, factor
 
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor) -> UpdateLayout:

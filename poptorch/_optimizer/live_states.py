@@ -14,8 +14,8 @@ from collections.abc import Collection
 
 import torch
 
-from poptorch._base.hidden_subclass import plain_access
 from poptorch._base.logging import logger
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._optimizer.device_states import DeviceStates, Values
 from poptorch._optimizer.rows import spec_of

@@ -215,9 +215,22 @@ _ADAFACTOR = OptimizerSpec(
     settings=_RATE_AND_DECAY,
     doc="Keeps mean squares of rows and columns alone.")
 
+_MUON = OptimizerSpec(
+    cls=torch.optim.Muon,
+    formula=formulas.muon,
+    is_elementwise=False,
+    uses_sizes=True,
+    hyper=_numbers("lr", "weight_decay", "momentum", "eps"),
+    flags=("nesterov",),
+    constants=("ns_coefficients", "ns_steps", "adjust_lr_fn"),
+    states=(StateTensor("momentum_buffer", "Accl1"),),
+    settings=(*_RATE_AND_DECAY, Setting("momentum", ("momentum",)), _EPS),
+    counts=False,
+    doc="For matrices: steps along the momentum after its rows are made orthogonal.")
+
 ROWS: dict[type, OptimizerSpec] = {spec.cls: spec for spec in (
     _SGD, _ADAM, _ADAMW, _RMSPROP, _LAMB, _ADAGRAD, _ADADELTA, _ADAMAX, _NADAM, _RADAM, _RPROP,
-    _ASGD, _ADAFACTOR)}
+    _ASGD, _ADAFACTOR, _MUON)}
 
 
 # Of torch, too, and what to do instead.
@@ -226,7 +239,6 @@ _WITHOUT = {
                        "CPU, or use Adam",
     torch.optim.SparseAdam: "It takes sparse gradients, the device has dense ones. Use Adam, which "
                             "updates all rows",
-    torch.optim.Muon: "Its update is no function of PyTorch's that can be captured. Use AdamW",
 }
 
 

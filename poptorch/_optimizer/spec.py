@@ -165,6 +165,8 @@ class OptimizerSpec:
             have a row of their own. Its name stands in messages and files.
         op: of the update; its attributes are the flags.
         formula: a function on tensors, see ``formulas.py``; with an op, for the CPU alone.
+        constants: keys of groups that a formula has as Python values and that are compiled in.
+        uses_sizes: the formula depends on the sizes of the parameter, and is captured for each.
         doc: one line for the reference.
     """
 
@@ -175,7 +177,9 @@ class OptimizerSpec:
     settings: tuple[Setting, ...]
     op: str | None = None
     formula: Callable | None = None
+    constants: tuple[str, ...] = ()
     is_elementwise: bool = True
+    uses_sizes: bool = False
     counts: bool = True
     doc: str = ""
 
@@ -186,12 +190,17 @@ class OptimizerSpec:
     def hyper_values(self, group: dict) -> list[float]:
         return [hyper.of(group) for hyper in self.hyper]
 
-    def flag_values(self, group: dict) -> dict[str, bool]:
-        return {name: bool(group.get(name)) for name in self.flags}
+    def compiled_values(self, group: dict) -> dict:
+        """The flags of a group, and what else of it the formula has as a Python value."""
+        return {**{name: bool(group.get(name)) for name in self.flags},
+                **{name: tuple(group[name]) if isinstance(group[name], list) else group[name]
+                   for name in self.constants}}
 
-    def compiled_in(self, group: dict) -> tuple[bool, ...]:
-        """What of a group is part of the program: its flags, and which states it has."""
-        return (*self.flag_values(group).values(), *(state.is_in(group) for state in self.states))
+    def compiled_in(self, group: dict) -> tuple:
+        """What of a group is part of the program: its flags and constants, and which states it has.
+        """
+        return (*self.compiled_values(group).values(),
+                *(state.is_in(group) for state in self.states))
 
     def states_of(self, group: dict, parameter: Sequence[int]) -> list[StateTensor]:
         """The states that a parameter of these sizes has, in a group."""

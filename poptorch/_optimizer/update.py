@@ -112,7 +112,7 @@ class _GroupUpdate:
         operands = [values.get(name.rstrip("?*")) for name in row["operands"]]
         while operands[-1] is None:
             operands.pop()
-        results = self.e.plain(self.spec.op, operands, self.spec.flag_values(self.group))
+        results = self.e.plain(self.spec.op, operands, self.spec.compiled_values(self.group))
         made = dict(zip((name.rstrip("?*") for name in row["results"]), results))
         return {key: made[key] for key in own if key != "grad"}
 
@@ -120,7 +120,7 @@ class _GroupUpdate:
         """The same, by the formula of the row."""
         path, step = counter
         numbers = {known.name: self._number(known.name) for known in self.spec.hyper}
-        return self.formulas.emit(self.spec, self.spec.flag_values(self.group), own,
+        return self.formulas.emit(self.spec, self.spec.compiled_values(self.group), own,
                                   {**numbers, "step": step}, shared=path, scale=self.scale,
                                   skip=self.factor.skip)
 

@@ -62,6 +62,17 @@ def check_memory(tensors: list[torch.Tensor], names: list[str],
             _check_apart(tensor, names[number], known, f"{name}, which is compiled in", name)
 
 
+def check_reshaped(tensors: list[torch.Tensor], names: list[str], reshaped: dict) -> None:
+    """Raises an Error if ``forward`` changes the shape of an argument that is passed twice: the
+    program changes one of the two."""
+    for number in reshaped:
+        for other, tensor in enumerate(tensors):
+            if other != number and tensor is tensors[number]:
+                raise Error(f"[arguments] forward changes the shape of {names[number]} in place, "
+                            f"which is also passed as {names[other]}. Pass {names[other]}.view_as("
+                            f"{names[other]}) in one place.")
+
+
 def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_name: str,
                  changed: str) -> None:
     (begin, end), (known_begin, known_end) = _bytes(tensor), _bytes(known)

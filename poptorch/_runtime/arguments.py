@@ -415,6 +415,10 @@ def _check_constant(leaf: Leaf) -> None:
     if pytree.is_closed(leaf.value):
         raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
                     f"Pass list({leaf.path}) or tuple({leaf.path}).")
+    if kind == "BlockMask":
+        raise Error(f"[arguments] {leaf.path} is a BlockMask, whose mask_mod is Python code. Keep "
+                    f"it as an attribute of the module, or call create_block_mask in forward; "
+                    f"tensors that mask_mod reads may be arguments.")
     held = pytree.tensor_attributes(leaf.value)
     if held:
         raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "

@@ -12,8 +12,8 @@ from poptorch._base.torch_private.tracing import FakeTensor
 from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
 from poptorch._guards import plain_tensors
 from poptorch._runtime import replica_consistency
-from poptorch._runtime.argument_memory import check_memory
-from poptorch._runtime.outputs import OutputPlan, Returned
+from poptorch._runtime.argument_memory import check_memory, check_reshaped
+from poptorch._runtime.outputs import OutputPlan
 from poptorch._translate import loss_scale, reduction
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
@@ -57,7 +57,7 @@ class Call:
                 for _, output in program.outputs):
             raise Error("[inputReplicaGrouping] forward changes an input in place, and several "
                         "replicas share it. Change a clone() of it, or leave the groups out.")
-        self._is_synthetic = spec.synthetic_data
+        self._is_synthetic, self._has_warned = spec.synthetic_data, False
         self._keeps_gradients = spec.keep_gradients
         plan = OutputPlan(options.output_mode, options.output_return_period, *steps)
         everything = OutputPlan(OutputMode.All, 1, *steps)
@@ -73,6 +73,12 @@ class Call:
         self._changed_plain = [(tensor, plain_tensors.called(tensor))
                                for _, _, tensor in self._constant_updates if tensor is not None]
         self._is_memory_seen = bool(self._write_backs or self._changed_plain)
+        self._reshaped = program.reshaped
+        if self._reshaped and math.prod(steps) > 1:
+            raise Error(f"[arguments] forward changes the shape of "
+                        f"{self._leaves[min(self._reshaped)].path} in place, and a call passes "
+                        f"{math.prod(steps)} micro-batches in one tensor. Change a view of it "
+                        f"instead.")
         self._updates = (*self._write_backs, *self._constant_updates)
         self._outputs = (*self._results, *self._updates, *self._kept)
 
@@ -182,6 +188,8 @@ class Call:
             check_memory(tensors, [leaf.path for leaf in self._leaves],
                          [leaf for _, _, leaf in self._write_backs],
                          self._plain.alive() if self._write_backs else (), self._changed_plain)
+        if self._reshaped:
+            check_reshaped(tensors, [leaf.path for leaf in self._leaves], self._reshaped)
         # Copies of this call: another thread may make one at the same time.
         pointers, held = self._pointers.copy(), self._held.copy()
         self._take(tensors, pointers, held)
@@ -189,7 +197,6 @@ class Call:
         for position, make in self._results:
             result = make()
             pointers[position] = result.data_ptr()
-            result.__class__ = Returned
             results.append(result)
         updates = [_allocate(pointers, position, make) for position, make, _ in self._updates]
         kept = [_allocate(pointers, position, make) for position, make, _ in self._kept]
@@ -204,6 +211,10 @@ class Call:
                 for (_, _, tensor), update in zip(self._constant_updates, constants):
                     if tensor is not None:
                         write_back(tensor, update[0])
+        for leaf, calls in self._reshaped.items():
+            for name, arguments in calls:
+                with torch.no_grad():
+                    getattr(tensors[leaf], name)(*arguments)
         return self._rebuild(results)
 
     def _take(self, tensors: list[torch.Tensor], pointers: list[int], held: list) -> None:
@@ -212,11 +223,22 @@ class Call:
             host = tensors[leaf]
             if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
                     or host.is_neg() or type(host) is FakeTensor:
+                self._warn_of_gradient(host, self._leaves[leaf].path)
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host
             pointers[position] = host.data_ptr()
             if not pointers[position] and host.numel():
                 raise without_memory(self._leaves[leaf].path)
+
+    def _warn_of_gradient(self, tensor: torch.Tensor, path: str) -> None:
+        """Warns once of an argument for which the caller may expect a gradient."""
+        if tensor.requires_grad and torch.is_grad_enabled() and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "[executor] %s requires grad, but the results of an executor carry no gradient: "
+                "backward() reaches neither %s nor the parameters of the module. To train them, "
+                "compute the loss in forward and wrap the module with trainingModel; make %s a "
+                "parameter if it is trained too. Else pass %s.detach().", path, path, path, path)
 
     def run_for_nothing(self, tensors: list[torch.Tensor]) -> None:
         """Runs the program and drops what it gives: no tensor of the caller's changes."""

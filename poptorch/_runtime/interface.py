@@ -11,6 +11,7 @@ from poptorch._base.pytree.structure import Structure
 from poptorch._base.types import narrowed, torch_dtype
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._capture.graph.captured import OutputSpec
+from poptorch._capture.record.in_place_shapes import METHODS
 from poptorch._guards.ambient_settings import AmbientSettings
 from poptorch._guards.globals_read import guards_without_capture
 from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
@@ -25,7 +26,7 @@ _BESIDE = ("anchor", "input_update", "constant_update")
 _OUTPUT = tuple | None  # (kind, name, leaf)
 _FORM = {
     "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
-    "layouts": {int: ([int | None], int | None)},
+    "layouts": {int: ([int | None], int | None)}, "reshaped": {int: [(METHODS, [int | list])]},
     "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
     "spec": {str: object}, "attributes": [(str, str, tuple | None)],
     "plain_tensors": {str: str},
@@ -85,6 +86,7 @@ class Interface:
             "outputs": self.outputs.to_data(),
             "inputs": dict(program.inputs),
             "layouts": dict(program.layouts),
+            "reshaped": dict(program.reshaped),
             "results": [(stream, None if output is None else
                          (output.kind, output.name, output.leaf))
                         for stream, output in program.outputs],
@@ -116,7 +118,8 @@ class Interface:
                         f"which {type(model).__name__} does not have. Wrap a module of the same "
                         f"class and settings.")
         arguments = Arguments.from_data(data["arguments"], model)
-        program = Program(None, inputs=dict(data["inputs"]), layouts=dict(data["layouts"]))
+        program = Program(None, inputs=dict(data["inputs"]), layouts=dict(data["layouts"]),
+                          reshaped=dict(data["reshaped"]))
         program.outputs = [(stream, None if output is None else _output(*output))
                            for stream, output in data["results"]]
         program.states = {path: named[path] for path in data["weights"]}
@@ -144,7 +147,7 @@ class Interface:
                              f"forward returns")
         leaves = [output.leaf for output in outputs if output.kind == "input_update"]
         count = len(self.arguments.tensor_leaves())
-        for leaf in (*self.program.inputs, *leaves):
+        for leaf in (*self.program.inputs, *self.program.reshaped, *leaves):
             if not isinstance(leaf, int) or not 0 <= leaf < count:
                 raise ValueError(f"tensor {leaf!r} of {count} among the arguments")
         own = self.program.optimizer.streams() if self.program.optimizer else ()

@@ -1,43 +1,7 @@
 """Host memory for what a call returns, and how it becomes the user's structure."""
 
-import torch
-
-from poptorch._base.hidden_subclass import Transparent, no_torch_function
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
-
-
-class Returned(Transparent, torch.Tensor):
-    """What a call returns: a plain tensor, but that ``backward()`` says why it has no history."""
-
-    __torch_function__ = no_torch_function
-
-    def backward(self, *args, **kwargs):
-        # A history that the user gave it (requires_grad_(), an op in place) is one to go back by.
-        if self.requires_grad:
-            return super().backward(*args, **kwargs)
-        raise Error("[executor] backward() cannot be called explicitly on outputs of a PopTorch "
-                    "model: a call of a model that poptorch.trainingModel wrapped runs the "
-                    "backward pass and the weight update. Remove the call of backward().")
-
-    def detach(self):
-        # torch.nn.Parameter and torch.nn.Buffer read the class of what they are given.
-        detached = super().detach()
-        detached.__class__ = Returned
-        return detached
-
-
-def _becomes(kind: type, marker: str) -> property:
-    """The attribute by which torch marks such a tensor, which then gets the class ``kind``."""
-    def mark(self, value):
-        self.__class__ = kind
-        if kind is not torch.nn.Parameter:  # its class is the mark
-            setattr(self, marker, value)
-    return property(lambda self: False, mark)
-
-
-Returned._is_param = _becomes(torch.nn.Parameter, "_is_param")
-Returned._is_buffer = _becomes(torch.Tensor, "_is_buffer")
 
 
 class OutputPlan:

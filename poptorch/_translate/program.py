@@ -24,7 +24,7 @@ from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
-from poptorch._translate.tensor_names import GRADIENT, TensorNames
+from poptorch._translate.tensor_names import GRADIENT, GRADIENT_NORM, TensorNames
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error, error_at
 from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy
@@ -93,8 +93,9 @@ class Program:
     """A translated module and the names by which the host talks to it.
 
     ``inputs`` has the stream of each tensor input that the graph reads, by position, and
-    ``layouts`` how it must lie in memory, where it makes a difference; ``outputs`` has ``(stream,
-    output spec)``. ``states`` are the host tensors of parameters, buffers and captured tensors by
+    ``layouts`` how it must lie in memory, where it makes a difference; ``reshaped`` has the methods
+    that change the shapes of tensor inputs, by position; ``outputs`` has ``(stream, output spec)``.
+    ``states`` are the host tensors of parameters, buffers and captured tensors by
     path; a run changes those in ``updated``, and ``changed`` has the values of trained parameters
     that ``forward`` itself changes. ``bound`` makes the tensors of the update by name, until all is
     translated.
@@ -104,6 +105,7 @@ class Program:
     partition: Partition | None = None
     inputs: dict[int, str] = field(default_factory=dict)
     layouts: dict[int, tuple] = field(default_factory=dict)
+    reshaped: dict[int, list] = field(default_factory=dict)
     outputs: list = field(default_factory=list)
     states: dict[str, torch.Tensor] = field(default_factory=dict)
     weight_groups: dict[str, WeightGroups] = field(default_factory=dict)
@@ -137,6 +139,8 @@ class _Translation:
         self.program = Program(_C.Module(), partition,
                                weight_groups=dict(spec.weight_groups),
                                host_sites=captured.host_sites)
+        self.program.reshaped = {position: spec.reshaped for position, spec in
+                                 enumerate(captured.inputs) if spec.reshaped}
         self.optimizer = optimizer
         self.scaling = self._loss_scale()
         self.velocities = None  # that gradients are added to
@@ -222,7 +226,8 @@ class _Translation:
 
     def _velocities(self, e: Emitter, specs: list[OutputSpec]):
         """The states that gradients are added to; None: there are none."""
-        shown = {name for _, name in self.spec.anchors if name.startswith(GRADIENT)}
+        shown = {name for _, name in self.spec.anchors
+                 if name.startswith(GRADIENT) or name == GRADIENT_NORM}
         if self.spec.keep_gradients or shown:
             return None
         params = {spec.name: self._parameters[spec.name] for spec in specs}

@@ -5,6 +5,7 @@
     fc/addmm                what an operation of the module `fc` computes; fc/addmm.1 the next one
     backward/fc/mm          likewise, in the backward pass
     Gradient___fc.weight    the gradient that the optimizer sees
+    gradientNorm            the norm of all gradients together, before they are clipped
     UpdatedVar___fc.weight  the parameter after the update
     Accl1___fc.weight       the optimizer's state and settings, see poptorch/_optimizer/rows.py
 
@@ -21,6 +22,7 @@ import torch
 from poptorch.errors import Error
 
 GRADIENT = "Gradient___"
+GRADIENT_NORM = "gradientNorm"
 UPDATED = "UpdatedVar___"
 _STATES = ("param", "buffer")
 

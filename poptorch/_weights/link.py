@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 
 from poptorch._base import interrupts
-from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._weights import instrument
 from poptorch._weights.entry import CompiledProgram
 from poptorch._weights.store import STORE

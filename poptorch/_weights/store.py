@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from poptorch._base.hidden_subclass import plain_access
 from poptorch._base.layout import overlap
 from poptorch._base.logging import logger
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._base.torch_private.modes_off import computes_values, plain_torch
 from poptorch._base.types import write_back
 from poptorch._weights.entry import CompiledProgram, Entry, Part, Record, mark_of

@@ -2,7 +2,7 @@
 
 import torch
 
-from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._base.types import host_tensor, torch_dtype
 from poptorch._translate.replica_groups import WeightGroups
 

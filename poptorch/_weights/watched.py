@@ -5,14 +5,14 @@ objects, of a subclass whose only difference is ``__torch_function__``. So a par
 program held before the training call is as up to date as one read from the module afterwards.
 """
 
+import copy
 import sys
 from collections.abc import Iterator
 
 import torch
 
-from poptorch._base.hidden_subclass import Transparent, plain_access, plain_class
 from poptorch._base.logging import logger
-from poptorch._base.torch_private.basic import load_code
+from poptorch._base.torch_private.basic import load_code, plain_access
 from poptorch._weights import gradients
 from poptorch._weights.store import STORE
 
@@ -39,9 +39,7 @@ def watch(module: torch.nn.Module) -> None:
     are: only reading them through the module brings them up to date."""
     with plain_access():
         for tensor in tensors_of(module):
-            watched = _WATCHED.get(plain_class(tensor))
-            if watched is not None:  # also what a call returned: as a buffer it is a plain tensor
-                tensor.__class__ = watched
+            tensor.__class__ = _WATCHED.get(type(tensor), type(tensor))
             if type(tensor) in _PLAIN:
                 STORE.record(tensor).watchers.add(module)
 
@@ -86,8 +84,9 @@ def _pull_to_host(values) -> None:
             _pull_to_host(value)
 
 
-class _Watched(Transparent):
-    """What the two classes share."""
+class _Watched:
+    """What the two classes share. Copies, pickles and what is printed are those of torch's own
+    class, which derived classes name last among their bases."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -110,8 +109,26 @@ class _Watched(Transparent):
         return result
 
     def _plain(self) -> torch.Tensor:
+        """A tensor of torch's own class with the same memory and attributes."""
         _pull_to_host([self])
-        return super()._plain()
+        with plain_access():
+            plain = self.as_subclass(torch.Tensor)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
+    def __repr__(self, *args, **kwargs) -> str:
+        return self._plain().__repr__(*args, **kwargs)
+
+    def __format__(self, format_spec: str) -> str:
+        return self._plain().__format__(format_spec)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = copy.deepcopy(self._plain(), memo)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        return self._plain().__reduce_ex__(protocol)
 
     def _becomes_parameter(self, _) -> None:
         self.__class__ = torch.nn.Parameter
@@ -176,3 +193,8 @@ for _watched, _name in ((_WatchedParameter, "Parameter"), (_WatchedBuffer, "Tens
 
 _WATCHED = {torch.nn.Parameter: _WatchedParameter, torch.Tensor: _WatchedBuffer}
 _PLAIN = {watched: plain for plain, watched in _WATCHED.items()}
+
+
+def plain_class(tensor: torch.Tensor) -> type:
+    """The class that a tensor has outside of poptorch: torch's own for a watched one."""
+    return _PLAIN.get(type(tensor), type(tensor))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from poptorch import _C
+from poptorch._base.logging import logger
 from poptorch._capture import custom_call
 from poptorch.errors import Error
 from poptorch.ops import named
@@ -43,7 +44,8 @@ def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version
         domain: that it belongs to.
         domain_version: the version of the operation, as its library has it.
         example_outputs: a list, or another iterable, of a tensor for each output. Only their
-            number counts: what the outputs look like the operation says.
+            number counts: what the outputs look like the operation says. A warning is logged where
+            an example has other sizes.
         attributes: values by name: floats, ints, strings, or lists of one of them.
 
     Returns:
@@ -64,14 +66,20 @@ def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version
     _check_name(name, domain, domain_version)
     tensors = _checked_inputs(inputs, name)
     settings = _settings({} if attributes is None else attributes, name)
-    expected = _count(example_outputs, name)
+    examples = _examples(example_outputs, name)
     if _C.find_custom_op(domain, name, domain_version) is not None:
         outputs = custom_call(tensors, domain, name, domain_version, json.dumps(settings))
     else:
         outputs = named.call(tensors, domain, name, domain_version, dict(settings))
-    if len(outputs) != expected:
+    if len(outputs) != len(examples):
         raise Error(f"[{domain}::{name}] has {len(outputs)} outputs, example_outputs has "
-                    f"{expected}. Give one example for each output.")
+                    f"{len(examples)}. Give one example for each output.")
+    for number, (output, example) in enumerate(zip(outputs, examples)):
+        if isinstance(example, torch.Tensor) and example.shape != output.shape:
+            logger.warning(
+                "[%s::%s] output %d has the sizes %s, its example %s. The operation decides: make "
+                "the example of the same sizes.", domain, name, number, list(output.shape),
+                list(example.shape))
     return list(outputs)
 
 
@@ -90,11 +98,11 @@ def _fits(number: int) -> bool:
     return -2**63 <= number < 2**63
 
 
-def _count(example_outputs, name: str) -> int:
+def _examples(example_outputs, name: str) -> list:
     if isinstance(example_outputs, torch.Tensor) or not isinstance(example_outputs, Iterable):
         raise Error(f"[custom_op] the example_outputs of {name} are of type "
                     f"{type(example_outputs).__name__}. Give a list with a tensor for each output.")
-    return sum(1 for _ in example_outputs)
+    return list(example_outputs)
 
 
 def _checked_inputs(inputs, name: str) -> list[torch.Tensor]:

@@ -1,9 +1,12 @@
 """Functions that say something about a tensor and return it."""
 
+from typing import Any
+
 import torch
 
 from poptorch._base import capture_context
 from poptorch._base.logging import logger
+from poptorch._base.pytree.structure import Structure
 
 
 def set_available_memory(tensor: torch.Tensor,
@@ -69,7 +72,7 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(tensor.shape) if capture is None else capture.nop(tensor)
 
 
-def recomputationCheckpoint(*tensors: torch.Tensor) -> torch.Tensor | list[torch.Tensor]:
+def recomputationCheckpoint(*tensors: Any) -> Any:
     """Keeps tensors for the backward pass; what leads to them is computed again there.
 
     As soon as the ``forward`` of a model that trains calls it, recomputation is on: between the
@@ -81,13 +84,14 @@ def recomputationCheckpoint(*tensors: torch.Tensor) -> torch.Tensor | list[torch
     poptorch, nothing happens.
 
     Args:
-        tensors: those to keep, at least one.
+        tensors: those to keep, at least one; also tuples, lists and dictionaries of tensors or
+            None, nested to any depth.
 
     Returns:
-        The same tensors: one alone as it is, several as a list.
+        The same objects: one alone as it is, several as a list.
 
     Raises:
-        TypeError: There is none, or one is no tensor.
+        TypeError: There is no tensor, or a value that is not a tensor.
 
     Example:
         >>> import poptorch, torch
@@ -95,14 +99,15 @@ def recomputationCheckpoint(*tensors: torch.Tensor) -> torch.Tensor | list[torch
         tensor([1., 1.])
     """
     where = "recomputationCheckpoint"
-    if not tensors:
+    leaves, structure = Structure.of(tensors, where, "an argument")
+    if not leaves:
         raise TypeError(f"[{where}] expected tensors, got none. Pass those that are to be kept.")
-    for index, tensor in enumerate(tensors):
-        check_tensor(where, f"argument {index}", tensor)
+    for path, constant in structure.leaves():
+        if constant is not None and constant.value is not None:
+            check_tensor(where, f"argument {path}", constant.value)
     capture = capture_context.current()
-    if capture is not None:
-        for tensor in tensors:
-            capture.checkpoint(tensor)
+    for tensor in leaves if capture is not None else ():
+        capture.checkpoint(tensor)
     return tensors[0] if len(tensors) == 1 else list(tensors)
 
 

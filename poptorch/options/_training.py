@@ -103,6 +103,8 @@ class _TrainingOptions(OptionGroup):
         over micro-batches and replicas and without the loss scale. With both limits the norm comes
         first. ``max_grad_norm`` of an optimizer is one more limit of the norm.
 
+        The tensor ``gradientNorm``, the norm before the limit, can be anchored.
+
         Args:
             norm: of all gradients together, as ``torch.nn.utils.clip_grad_norm_`` limits it: where
                 the norm is larger, all are multiplied by ``norm / (their norm + 1e-6)``. None, the

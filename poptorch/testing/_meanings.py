@@ -7,6 +7,7 @@ from poptorch._capture.library import (  # noqa: F401  (they declare operations)
     dynamic,
     embedding,
     products,
+    value_checks,
     without_gradient,
 )
 from poptorch._capture.library.layers import ops
@@ -95,12 +96,18 @@ def dynamic_update(self, src, dim, start, size, step):
     return out
 
 
+def checked(condition, words, values):
+    if not condition:
+        raise ValueError(words)
+    return values
+
+
 IMPLEMENTATIONS = {
     getattr(ops, function.__name__).default: function
     for function in (
         batch_norm, batch_norm_inference, batch_norm_backward, attention,
         attention_backward, embedding_bag, embedding_bag_backward, elements, elements_scatter,
-        torch.bincount, serialized_matmul, checkpoint, dynamic_slice, dynamic_update)
+        torch.bincount, serialized_matmul, checkpoint, checked, dynamic_slice, dynamic_update)
 }
 IMPLEMENTATIONS.update(dict.fromkeys(
     (aten.view.default, aten._unsafe_view.default, aten.view.dtype), view))

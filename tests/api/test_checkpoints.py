@@ -230,6 +230,31 @@ def test_a_marked_value_is_not_computed_again():
     assert relus and not any('part="backward"' in line and '"relu"' in line for line in relus)
 
 
+def test_nested_tensors():
+    """What is kept is nested as it was; the program is that of separate marks."""
+    def nested(x):
+        found = recomputationCheckpoint({"a": (x, None), "b": [x * 2, (x * 3,)]})
+        assert found["a"][0] is x and found["a"][1] is None and type(found["b"][1]) is tuple
+        return found["a"][0] + found["b"][0] + found["b"][1][0]
+
+    def separate(x):
+        x, y, z = recomputationCheckpoint(x, x * 2, x * 3)
+        return x + y + z
+
+    def forward(m, x, mark):
+        y = mark((x @ m.w).sin().exp().cos()).sin()
+        return y, F.mse_loss(y, x)
+
+    x = torch.randn(16, 8)
+    (one, program), (other, expected) = (trained(lambda mark=mark: _step(forward)(mark), x)
+                                         for mark in (nested, separate))
+    check_equal_bits(one, other)
+    assert program.ir("translate").count("recompute=") == \
+        expected.ir("translate").count("recompute=") > 0
+    given = [x, {"y": (x,)}]
+    assert recomputationCheckpoint(given) is given
+
+
 def test_inference_and_eager_are_as_without_it():
     x, y = torch.randn(4, 8), torch.randn(4, 8)
     assert recomputationCheckpoint(x) is x
@@ -243,7 +268,8 @@ def test_inference_and_eager_are_as_without_it():
 @pytest.mark.parametrize(("arguments", "words"), [
     ((), r"^\[recomputationCheckpoint\] expected tensors, got none"),
     ((torch.ones(2), 3), "argument 1 is expected to be a tensor, got int 3"),
-    (([torch.ones(2)],), "argument 0 is expected to be a tensor, got list"),
+    (([torch.ones(2), {"a": (None, 3)}],), "argument 0.1.a.1 is expected to be a tensor, got int"),
+    (([], {}), r"^\[recomputationCheckpoint\] expected tensors, got none"),
 ])
 def test_what_is_no_tensor_is_refused(arguments, words):
     with pytest.raises(TypeError, match=words):

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import poptorch
-from poptorch import Error
 from tests.helpers import quiet_options
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -26,16 +25,34 @@ def number():
     return poptorch.inferenceModel(net, quiet_options())(X)
 
 
-def test_backward_is_refused(result):
-    words = r"backward\(\) cannot be called explicitly on outputs of a PopTorch model"
-    with pytest.raises(Error, match=words):
-        result.sum(0, keepdim=True)
-        result.backward()
+def test_results_have_no_history(result):
+    assert type(result) is torch.Tensor and not vars(result) and not result.requires_grad
     net = torch.nn.Linear(3, 1)
     net.forward = lambda x: poptorch.identity_loss(torch.nn.functional.linear(x, net.weight),
                                                    "mean")
-    with pytest.raises(Error, match=words):
-        poptorch.trainingModel(net, quiet_options())(X).backward()
+    loss = poptorch.trainingModel(net, quiet_options())(X)
+    assert type(loss) is torch.Tensor
+    for tensor in (result.sum(), loss):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            tensor.backward()
+
+
+@pytest.mark.parametrize("wrap", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_an_argument_that_requires_grad_is_warned_of_once(wrap, capsys):
+    net = torch.nn.Linear(3, 1)
+    net.forward = lambda x: poptorch.identity_loss(torch.nn.functional.linear(x, net.weight),
+                                                   "mean")
+    model, x = wrap(net, quiet_options()), X.clone().requires_grad_()
+    words = "[executor] x requires grad, but the results of an executor carry no gradient"
+    model(X)
+    with torch.no_grad():
+        model(x)
+    assert words not in capsys.readouterr().err
+    for _ in range(2):
+        assert not model(x).requires_grad
+    err = capsys.readouterr().err
+    assert err.count(words) == 1 and "wrap the module with trainingModel" in err
+    assert "pass x.detach()" in err and x.grad is None
 
 
 def test_uses(result):
@@ -113,8 +130,6 @@ def test_statistics_that_were_results(tmp_path):
 
 
 def test_a_history_of_its_own(number):
-    with pytest.raises(Error, match="backward"):
-        number.backward()
     number.requires_grad_().backward()  # what the user made a leaf is one
     assert number.grad.item() == 1.0
 
@@ -155,7 +170,6 @@ def test_computed_results_are_plain(result):
     for computed in (result + 1, result[0], result.data, result.clone(), result * weight,
                      torch.cat([result, result])):
         assert type(computed) is torch.Tensor
-    assert isinstance(result.detach(), torch.Tensor) and not vars(result.detach())
     (result * weight).sum().backward()
     assert torch.allclose(weight.grad, result.sum())
 

@@ -94,10 +94,13 @@ def replaced_parameter(m, x):
     return x
 
 
+REMOVED = "Buffer y is removed from the model when calling the forward method."
+
+
 @pytest.mark.parametrize("forward, words", [
-    (removed, "Buffer y is removed from the model"),
-    (emptied, "Buffer y is removed from the model"),
-    (reassigned, "Buffer y is reassigned within the model"),
+    (removed, REMOVED), (emptied, REMOVED),
+    (reassigned, "Buffer y is reassigned within the model when calling the forward method. This is "
+     "not supported. Consider using self.y.copy_\\(src\\) to copy data from a source tensor"),
     (replaced_parameter, "Parameter p is reassigned within the model"),
 ])
 def test_state_that_forward_replaces(forward, words):

@@ -285,21 +285,6 @@ def test_tied_weights_are_one_input():
     assert weight.aliases == ["head.weight", "again.weight"]
 
 
-def test_hooks_on_parameters_change_their_gradients():
-    module = Function(lambda m, x: (x, ((x * m.w) ** 2).sum()), {"w": torch.ones(3).double()})
-    module.w.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
-    module.forward = lambda x: (x, poptorch.identity_loss((x * module.w).square(), "sum"))
-    captured = capture(module, (torch.ones(3).double(),), training=True)
-    assert "clamp" in text(captured)
-
-
-def test_hooks_after_accumulation_are_not_ignored_without_a_word(capsys):
-    module = nn.Linear(2, 2)
-    module.weight.register_post_accumulate_grad_hook(lambda parameter: None)
-    capture(module, (torch.ones(1, 2),), training=False)
-    assert "weight has hooks that run after its gradient" in capsys.readouterr().err
-
-
 def test_a_child_that_knows_its_parent():
     class Parent(nn.Module):
         def __init__(self):

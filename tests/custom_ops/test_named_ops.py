@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import poptorch
 from poptorch.errors import Error
 from poptorch.ops import named
+from tests.capture.common import Function
 from tests.helpers import quiet_options
 
 X = torch.tensor([[0.5, -1.25, 2.0], [0.75, 0.25, -0.5]])
@@ -241,3 +242,15 @@ def run(name, inputs, domain="ai.onnx", version=7, outputs=1, **attributes):
 def test_mistakes(call, words):
     with pytest.raises(Error, match=words):
         call()
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_an_example_of_other_sizes_is_told_of(is_wrapped, caplog):
+    def reduced(m, x):
+        return poptorch.custom_op([x], "ReduceL1", "ai.onnx", 1, [x], {"axes": [1], "keepdims": 0})
+
+    module = Function(reduced)
+    run = poptorch.inferenceModel(module, quiet_options()) if is_wrapped else module
+    assert run(torch.ones(2, 3))[0].tolist() == [3, 3]
+    assert caplog.text.count("[ai.onnx::ReduceL1] output 0 has the sizes [2], its example [2, 3]. "
+                             "The operation decides: make the example") == 1

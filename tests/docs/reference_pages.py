@@ -292,8 +292,8 @@ def _kinds_of_optimizers() -> str:
                            + (f" (with `{state.when}`)" if state.when else "")
                            for state in spec.states)
         counted = "`step`, `Step`" if spec.counts else "`Step` alone"
-        lines.append(f"| `{spec.name}`: {spec.doc} | {hyper} | "
-                     f"{', '.join(f'`{flag}`' for flag in spec.flags)} | {states}; {counted} | "
+        compiled = ", ".join(f"`{key}`" for key in (*spec.flags, *spec.constants))
+        lines.append(f"| `{spec.name}`: {spec.doc} | {hyper} | {compiled} | {states}; {counted} | "
                      f"{', '.join(f'`{setting.name}`' for setting in spec.settings)} |")
     return "\n".join(lines) + "\n"
 

@@ -105,6 +105,31 @@ def test_tensors_lie_in_memory_as_they_did(tmp_path):
     assert torch.equal(again(x)[0], again.model(x)[0])
 
 
+class Manager:
+    kept = None
+
+
+class Keeping(torch.nn.Module):
+    """Keeps a container of tensors in an object, which is left without data."""
+
+    def __init__(self):
+        super().__init__()
+        self.manager = Manager()
+
+    def forward(self, x):
+        self.manager.kept = {"y": (x * 2, x.int())}
+        return x * 2
+
+
+def test_tensors_without_data_that_a_call_left(tmp_path):
+    module = Keeping()
+    _, again = loaded(module, torch.ones(2, 3), tmp_path)
+    for kept in (module.manager.kept, again.model.manager.kept):
+        floats, integers = kept["y"]
+        assert floats.is_meta and floats.shape == (2, 3) and floats.dtype is torch.float32
+        assert integers.is_meta and integers.shape == (2, 3) and integers.dtype is torch.int32
+
+
 class Sharing(torch.nn.Module):
     """Tensors in one memory."""
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import nn
 
 import poptorch
-from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.torch_private.basic import plain_access
 from tests.fuzz.weight_rule import Rule
 
 MOST = 4  # executors at a time

@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from torch import nn
 
 import poptorch
-from poptorch._base.hidden_subclass import plain_access
+from poptorch._base.torch_private.basic import plain_access
 from poptorch._weights import watched
 from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
 from tests.fuzz.judge import budget

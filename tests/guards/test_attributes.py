@@ -47,13 +47,65 @@ def test_tensors_in_objects_are_put_back_with_a_warning(capsys):
     model = poptorch.inferenceModel(module, quiet_options())
     for _ in range(2):
         assert torch.equal(model(torch.ones(2)), torch.full((2,), 2.0))
+    (new,) = vars(module.caches[0]).pop("new")  # forward has not read it
+    assert new.is_meta and new.shape == (2,)
     check_as_before(module.caches[0])
     told = " ".join(capsys.readouterr().err.split())
-    for name in ("key", "new", "seen", "table", "queue", "order", "kinds", "space"):
+    assert ("forward keeps a tensor in caches[0].new, but its values are on the device: afterwards "
+            "it holds tensors without data (device meta). Return the tensor;") in told
+    for name in ("key", "seen", "table", "queue", "order", "kinds", "space"):
         assert (f"forward keeps a tensor in caches[0].{name}, but its values are on the device: "
                 "afterwards it is as it was before. Return the tensor; for a state that lasts, use "
                 "register_buffer and copy_().") in told
     assert "caches[0].count" not in told
+
+
+class Manager:
+    """Of hooks that keep what layers give."""
+
+    def __init__(self):
+        self.found = self.nested = self.read = None
+
+    def __call__(self, layer, args, result):
+        self.found[type(layer).__name__] = result
+
+    def start(self, x):
+        self.found = OrderedDict()
+        self.nested = [(x * 2, None), {"y": x.int(), "z": [1]}]
+        self.read = [x] if self.read is None else [*self.read, x]
+
+
+def test_containers_that_programs_fill_with_results(capsys):
+    manager, layers = Manager(), nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    for layer in layers:
+        layer.register_forward_hook(manager)
+
+    def forward(m, x):
+        manager.start(x)
+        return m.layers(x), *manager.found.values(), *manager.nested[1].values()
+
+    module, x = Function(forward), torch.randn(4, 3)
+    module.layers = layers
+    model = poptorch.inferenceModel(module, quiet_options())
+    results = model(x)
+    assert type(manager.found) is OrderedDict and list(manager.found) == ["Linear", "Tanh"]
+    (doubled, nothing), table = manager.nested
+    assert nothing is None and list(table) == ["y", "z"] and table["z"] == [1]
+    for tensor, expected in ((doubled, x), (table["y"], x.int()),
+                             (manager.found["Tanh"], x[:, :2])):
+        assert type(tensor) is torch.Tensor and tensor.is_meta
+        assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape)
+    assert manager.read is None  # the next call would compute with it
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("afterwards it holds tensors without data") == 2
+    assert ("keeps a tensor in manager.read, but its values are on the device: afterwards it is "
+            "as it was before") in told
+    for name, tensor in zip(manager.found, results[1:]):
+        manager.found[name] = tensor
+    torch.testing.assert_close(manager.found["Tanh"], layers(x))
+    filled = manager.found
+    assert torch.equal(model(x)[0], results[0])  # nothing is compiled again
+    assert manager.found is filled and len(model.programs()) == 1
 
 
 def test_objects_are_as_before_also_after_an_error(capsys):

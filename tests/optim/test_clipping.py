@@ -1,12 +1,13 @@
 """options.Training.gradientClipping, beside clip_grad_norm_ and clip_grad_value_ of PyTorch."""
 
+import copy
 import functools
 
 import pytest
 import torch
 
 import poptorch
-from tests.optim.loops import options, train
+from tests.optim.loops import Net, options, train
 
 SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 ADAM = functools.partial(torch.optim.Adam, lr=0.01)
@@ -67,6 +68,38 @@ def test_gradients_that_are_kept_are_clipped():
     assert torch.equal(poptorch.testing.gradients(model)["b"], torch.tensor([1.5, -1.5, 0.5]))
 
 
+NORMS = {
+    "no limit": ({}, {}), "norm": ({"norm": 0.2}, {}), "value": ({"value": 0.01}, {}),
+    "micro-batches": ({"accumulation": 3}, {}),
+    "replicas": ({"replicas": 2, "norm": 0.2}, {}),
+    "a loss scale": ({"norm": 0.2}, {"loss_scaling": 256.0}),
+    "a scale and no limit": ({"accumulation": 2}, {"loss_scaling": 256.0}),
+    "automatic": ({"automatic": True}, {}),
+    "of the optimizer": ({}, {"max_grad_norm": 0.5}),
+    "combined": ({"accumulation": 2}, {"momentum": 0.9, "dampening": 0.0,
+                                       "use_combined_accum": True, "velocity_scaling": 2.0}),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_norm_can_be_read(name):
+    """It is what clip_grad_norm_ of PyTorch returns: that before the limit."""
+    settings, attributes = NORMS[name]
+    opts = options(**settings).anchorTensor("norm", "gradientNorm")
+    net = Net()
+    eager = copy.deepcopy(net).double()
+    model = poptorch.trainingModel(net, opts,
+                                   poptorch.optim.SGD(net.parameters(), lr=0.1, **attributes))
+    x, target = torch.randn(12, 6), torch.randn(12, 3)
+    model(x, target)
+    eager(x.double(), target.double()).backward()
+    expected = torch.nn.utils.clip_grad_norm_(eager.parameters(), 0.2)
+    norms = model.getAnchoredTensor("norm")
+    assert norms.numel() == settings.get("replicas", 1) and "gradientNorm" in model.getTensorNames()
+    for norm in norms.reshape(-1):
+        torch.testing.assert_close(norm, expected.float(), rtol=1e-5, atol=0)
+
+
 class Grouped(torch.nn.Module):
     """A weight with a value for each group of replicas."""
 
@@ -83,8 +116,8 @@ class Grouped(torch.nn.Module):
 def test_weights_with_a_value_for_each_group():
     """Their gradient is that of all groups together."""
     net = Grouped(2)
-    model = poptorch.trainingModel(net, options(replicas=2, norm=1.0),
-                                   torch.optim.SGD(net.parameters(), lr=1.0))
+    opts = options(replicas=2, norm=1.0).anchorTensor("norm", "gradientNorm")
+    model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=1.0))
     kind = poptorch.CommGroupType.Consecutive
     model.own.replicaGrouping(kind, 1, poptorch.VariableRetrievalMode.OnePerGroup)
     x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -93,6 +126,7 @@ def test_weights_with_a_value_for_each_group():
     norm = torch.cat([own.reshape(-1), common]).norm()
     torch.testing.assert_close(net.own.detach(), own / norm)
     torch.testing.assert_close(net.common.detach(), common / norm)
+    torch.testing.assert_close(model.getAnchoredTensor("norm"), norm.repeat(2))
 
 
 def test_in_stages():
@@ -110,11 +144,13 @@ def test_in_stages():
             return poptorch.identity_loss(y.sum(), "none")
 
     stages = Stages()
-    opts = options(3, norm=1.0)
+    opts = options(3, norm=1.0).anchorTensor("norm", "gradientNorm")
     opts.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.Stage("a"),
                                                           poptorch.Stage("b")))
     opts.autoRoundNumIPUs(True)
     optimizer = poptorch.optim.SGD(stages.parameters(), lr=1.0, loss_scaling=8.0)
-    poptorch.trainingModel(stages, opts, optimizer)(torch.ones(9))
+    model = poptorch.trainingModel(stages, opts, optimizer)
+    model(torch.ones(9))
+    torch.testing.assert_close(model.getAnchoredTensor("norm"), torch.tensor(15.0).sqrt())
     torch.testing.assert_close(stages.net.a.detach(), torch.full((3,), -(15**-0.5)))
     torch.testing.assert_close(stages.net.b.detach(), torch.full((3,), -2 * 15**-0.5))

@@ -61,7 +61,7 @@ class _Nothing:
         return {name: dtype for name, (_, dtype) in gradients.items()}
 
     def factor(self, e, spec, program, gradients, scaling):
-        return gradients, GradientFactor(None, torch.float32)
+        return gradients, GradientFactor(None, torch.float32, spec, gradients)
 
     def emit_update(self, e, program, gradients, factor):
         return None

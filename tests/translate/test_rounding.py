@@ -372,6 +372,7 @@ OPTIMIZERS = {
     "LAMB": lambda params: poptorch.optim.LAMB(params, 0.01, weight_decay=0.1),
     "NAdam": lambda params: torch.optim.NAdam(params, 0.01),
     "Adafactor": lambda params: torch.optim.Adafactor(params, 0.01),
+    "Muon": lambda params: torch.optim.Muon([p for p in params if p.dim() == 2], 0.01),
 }
 
 

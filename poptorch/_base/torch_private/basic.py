@@ -7,9 +7,8 @@ from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
 from torch.utils._pytree import is_constant_class as is_constant_class
 from torch.utils._pytree import is_namedtuple_class as is_namedtuple_class
 
-# torch's documentation of tensor subclasses names both.
+# torch's documentation of tensor subclasses names it.
 plain_access = torch._C.DisableTorchFunctionSubclass
-no_torch_function = torch._C._disabled_torch_function_impl
 # Of the function by which Module.load_state_dict writes to the tensors of one module.
 load_code = torch.nn.Module._load_from_state_dict.__code__
 make_subclass = torch.Tensor._make_subclass

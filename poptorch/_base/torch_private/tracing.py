@@ -114,11 +114,6 @@ def swap(tensor: FakeTensor, other: FakeTensor) -> None:
     torch._C._swap_tensor_impl(tensor, other)
 
 
-def distributions_validate() -> bool:
-    """Whether torch.distributions checks the values of parameters."""
-    return torch.distributions.Distribution._validate_args
-
-
 @contextlib.contextmanager
 def causal_masks_unread():
     """Transformers take a mask for causal where that is said, and do not read its values."""
@@ -268,13 +263,25 @@ def without_compiling(is_here):
     So do the operators of torch.cond and its like, which torch compiles by itself."""
     # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
     from torch._dynamo import eval_frame
+    cond = sys.modules["torch._higher_order_ops.cond"]  # torch names the function so, too
+    from torch.nn.attention import flex_attention  # it imports torch._dynamo, too
 
     def as_written(function, args, kwargs=None):
         return function(*args, **(kwargs or {}))
 
+    warn = flex_attention._warn_once
+
+    def warn_once(warning_id, *args, **kwargs):
+        if warning_id != "flex_attention_performance":  # it asks for torch.compile
+            warn(warning_id, *args, **kwargs)
+
     instead = [
         (higher_order, "_hop_compile_and_call", as_written),
+        (cond, "validate_subgraph_args_types", lambda operands: None),  # containers, too
         (eval_frame, "_callback_from_stance", lambda callback: None),
+        (flex_attention, "_warn_once", warn_once),
+        # It refuses gradients on the CPU.
+        (flex_attention, "_validate_device", lambda query, key, value: None),
         # With fullgraph=True it is an error where no frame is compiled, unless frames are counted
         # already: those are then someone else's.
         (eval_frame, "set_fullgraph_compiled_frame_count", lambda count: 0),

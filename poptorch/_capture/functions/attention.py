@@ -21,7 +21,7 @@ def _attention(capture, func, query, key, value, attn_mask=None, dropout_p=0.0, 
     like_query = has_heads and private.has_fused_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if enable_gqa:
-        key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
+        key, value = (repeat_heads(t, query.shape[-3]) for t in (key, value))
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
     attention = _by_steps if attn_mask is not None and attn_mask.requires_grad else partial(
@@ -42,7 +42,7 @@ def _well_formed(q, k, v, mask, is_causal: bool, enable_gqa: bool) -> bool:
     return q.dtype == k.dtype == v.dtype and q.dtype.is_floating_point
 
 
-def _repeat_heads(t: torch.Tensor, heads: int) -> torch.Tensor:
+def repeat_heads(t: torch.Tensor, heads: int) -> torch.Tensor:
     """Each head of grouped keys or values for all the query heads that share it."""
     count = heads // t.shape[-3]
     if count == 1:

@@ -9,7 +9,8 @@ from poptorch._base.layout import as_row_major
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.table import computed_in
 from poptorch._capture.graph.zero_gradients import with_zero_path
-from poptorch._capture.library.layers import ops
+from poptorch._capture.library import replicas  # noqa: F401  (declares all_reduce)
+from poptorch._capture.library.layers import normed_format, ops
 
 _ALPHA = 1.7580993408473766  # of SELU: scale times alpha
 
@@ -117,7 +118,9 @@ def _aten_rrelu(capture, func, input, lower=1.0 / 8, upper=1.0 / 3, training=Fal
 def _batch_norm(capture, func, x, running_mean, running_var, weight=None, bias=None, training=False,
                 momentum=0.1, eps=1e-5):
     parts = [t for t in (running_mean, running_var, weight, bias) if t is not None]
-    if (x.dim() < 2 or x.shape[1] == 0 or (training and (x.numel() <= x.shape[1] or eps <= 0))
+    sharing = capture.statistics_replicas() if training else 1
+    if (x.dim() < 2 or x.shape[1] == 0
+            or (training and (x.numel() * sharing <= x.shape[1] or eps <= 0))
             or not x.is_floating_point() or any(t.shape != x.shape[1:2] for t in parts)
             or _are_trained(running_mean, running_var)):
         return NotImplemented  # torch has the words for it
@@ -129,6 +132,8 @@ def _batch_norm(capture, func, x, running_mean, running_var, weight=None, bias=N
         return ops.batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
     count = capture.take_batch_count()
     factor = 1.0 if count is not None or momentum is None else float(momentum)
+    if sharing > 1:
+        return _synced(sharing, x, weight, bias, (running_mean, running_var), factor, eps, count)
     before = [_wide(running) if count is not None else running
               for running in (running_mean, running_var)]
     operands = x, weight, bias, *before, factor, eps
@@ -143,6 +148,35 @@ def _batch_norm(capture, func, x, running_mean, running_var, weight=None, bias=N
         raise
     _update(running_mean, running_var, statistics, count)
     return y
+
+
+def _synced(sharing: int, x, weight, bias, running, momentum, eps, count):
+    """Batch norm with the statistics of all replicas.
+
+    The variance is that of each replica plus that of their means: the mean of the squares less the
+    square of the mean would lose a small one.
+    """
+    dims, sizes = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))
+
+    def mean_of(statistics):
+        return ops.all_reduce(statistics, sharing, False) / sharing
+
+    wide = x.contiguous(memory_format=normed_format(x)).to(computed_in(x.dtype))
+    own_var, own_mean = torch.var_mean(wide, dims, correction=0)
+    mean = mean_of(own_mean)
+    var = mean_of(own_var + (own_mean - mean).square())
+    with torch.no_grad():  # before x is normed, where a checkpoint's recomputation may end
+        number = sharing * x.numel() // x.shape[1]
+        new = mean, var * (number / (number - 1))
+        _update(*running, [old if old is None else
+                           _wide(old) * (1 - momentum) + value * momentum
+                           for old, value in zip(running, new)], count)
+    out = (wide - mean.view(sizes)) * torch.rsqrt(var + eps).view(sizes)
+    if weight is not None:
+        out = out * weight.view(sizes)
+    if bias is not None:
+        out = out + bias.view(sizes)
+    return out.to(x.dtype)
 
 
 def _are_trained(running_mean, running_var) -> bool:
@@ -198,7 +232,8 @@ def _aten_batch_norm(capture, func, input, weight, bias, running_mean, running_v
 
 
 def _batch_count(capture, func, count):
-    """``float(num_batches_tracked)``, by which batch norm without momentum takes averages."""
+    """``float(num_batches_tracked)`` or ``num_batches_tracked.item()``, by which batch norm without
+    momentum takes averages."""
     return capture.note_batch_count(count)
 
 
@@ -240,4 +275,5 @@ HANDLERS = {
     torch.ops.aten.batch_norm.default: _aten_batch_norm,
     F.instance_norm: _instance_norm,
     torch.Tensor.__float__: _batch_count,
+    torch.Tensor.item: _batch_count,
 }

@@ -20,6 +20,8 @@ from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functions import (
     attention,
     ctc,
+    distributions,
+    flex_attention,
     hooks,
     int32_indices,
     mixed_precision,
@@ -119,6 +121,10 @@ def _is_question(func) -> bool:
 
 def _by_torch(capture, func, /, *args, **kwargs):
     """By torch's own operations, of which those for whole layers have no rules here."""
+    if func is F.batch_norm and (replicas := capture.statistics_replicas()) > 1:
+        raise capture.recorder.error(
+            f"[SyncBatchNorm] torch.func transforms a layer that uses the statistics of {replicas} "
+            f"replicas, which is not implemented. Use BatchNorm there, or call the layer outside.")
     with private.without_onednn(), sdpa_kernel(SDPBackend.MATH):
         return func(*args, **kwargs)
 
@@ -259,7 +265,7 @@ def _refuse_higher_order(capture, func, /, *args, **kwargs):
 
 # By name: torch makes these operators when they are first used.
 HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _invoke_subgraph,
-                **functions_loops.HIGHER_ORDER}
+                **flex_attention.HIGHER_ORDER, **functions_loops.HIGHER_ORDER}
 
 # Functions whose handlers call operations of ours, of which torch.func has no rules: where it
 # transforms them, torch's own are recorded.
@@ -291,6 +297,7 @@ HANDLERS = {
     F.multi_head_attention_forward: _composite,
     torch.autograd.grad: _gradients,
     **ctc.HANDLERS,
+    **distributions.HANDLERS,
     **functions_index.HANDLERS,
     **functions_layers.HANDLERS,
     **functions_mask.HANDLERS,

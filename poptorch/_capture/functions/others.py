@@ -19,11 +19,15 @@ from poptorch._capture.library.layers import ops
 
 
 def _gaussian_nll(capture, func, input, target, var, *, full, eps, reduction):
-    """Without torch's test that no variance is negative."""
+    """With torch's test that no variance is negative as a part of the program."""
     if isinstance(var, (int, float)):
         var = torch.full_like(input, var)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
+    if not capture.recorder.checks.require(
+            (var < 0).any().logical_not(), "[gaussian_nll_loss] var has a negative element. Pass "
+            "variances, for instance by torch.exp or softplus."):
+        return NotImplemented  # torch has the words for it
     # The gradient of a variance passes where it is clamped, as in torch.
     var = var.clone()
     with torch.no_grad():
@@ -32,6 +36,16 @@ def _gaussian_nll(capture, func, input, target, var, *, full, eps, reduction):
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
     return _reduced(loss, reduction)
+
+
+def _binary_cross_entropy(capture, func, input, target, *args, **kwargs):
+    """The kernel checks the input; PyTorch's checks the target as well."""
+    words = ("[binary_cross_entropy] an element of the target is not from 0 to 1. Give "
+             "probabilities or classes 0 and 1.")
+    if isinstance(target, torch.Tensor) and not target.is_complex() and \
+            not capture.recorder.checks.require(((target >= 0) & (target <= 1)).all(), words):
+        raise capture.recorder.error(words)
+    return NotImplemented
 
 
 def _reduced(loss, reduction: str):
@@ -156,6 +170,8 @@ def _hash_tensor(capture, func, /, *args, **kwargs):
 HANDLERS = {
     **dict.fromkeys((F.mse_loss, F.smooth_l1_loss, F.huber_loss), _regression),
     F.gaussian_nll_loss: _gaussian_nll,
+    **dict.fromkeys((F.binary_cross_entropy, torch.ops.aten.binary_cross_entropy.default),
+                    _binary_cross_entropy),
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), _bincount),
     F.embedding: _with_dense_gradient(6),
     torch.embedding: _with_dense_gradient(4),

@@ -24,6 +24,8 @@ class InputSpec:
         persistent: False for a buffer that ``state_dict`` leaves out.
         aliases: further paths of a tied parameter or buffer.
         layout: of an input, if the program depends on it: see ``InputLayouts.of``.
+        reshaped: of an input, if ``forward`` changes its shape in place: see
+            ``Shapes.changes_of``.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class InputSpec:
     persistent: bool = True
     aliases: list[str] = field(default_factory=list)
     layout: tuple[list[int | None], int | None] | None = None
+    reshaped: list[tuple[str, list]] = field(default_factory=list)
 
 
 @dataclass

@@ -48,6 +48,12 @@ _SAME_NUMBER = frozenset(
     ).split()) | {"SqueezeBackward1", "SqueezeBackward2", "_PrintedBackward"}
 
 
+_SEVERAL = ("[loss] Multiple independent losses found in graph. Graph must have one final loss. "
+            "Wrap final graph loss in poptorch.identity_loss.")
+_MARK_IT = ("If that result is what to minimise, mark it: `poptorch.identity_loss(result, "
+            "reduction=\"mean\")`.")
+
+
 @dataclass(frozen=True)
 class _Loss:
     """One tensor that was marked, and the autograd node that made it; of one in a body, the
@@ -158,10 +164,17 @@ class Losses:
     def final(self, results: list, names: list[str]) -> torch.Tensor:
         """The loss to differentiate, where ``forward`` returned the results.
 
-        Raises a :class:`poptorch.Error` if none is marked, or several that do not flow into one of
-        them, or if only PyTorch's functions marked one and ``forward`` returns what is computed
-        from it, but not the loss.
+        That is the loss that all others flow into. If nothing is marked and no loss itself is
+        returned, it is the only number among the results that is computed from losses.
+
+        Raises a :class:`poptorch.Error` if there is none, or several that do not flow into one of
+        them, or if ``forward`` returns, instead of PyTorch's loss or beside it, what may be the
+        value to minimise.
         """
+        if not self._marked:
+            loss = self._computed(results, names)
+            if loss is not None:
+                return loss
         marked, standard = _outermost(self._marked), _outermost(self._standard)
         joined = self._marked if marked else [*self._standard, *self._marked]
         own = marked or standard
@@ -177,6 +190,23 @@ class Losses:
                     _check_returned(candidate, results, names)
                 return candidate.tensor
         raise self._independent(_outside(trained[-1], joined)[-1], trained[-1])
+
+    def _computed(self, results: list, names: list[str]) -> torch.Tensor | None:
+        """The number that ``forward`` computes from PyTorch's losses and returns, if it returns
+        none of these losses; else None."""
+        if any(_holds(result, loss) for loss in _outermost(self._standard)
+               if loss.root is not None for result in results):
+            return None
+        losses, found = [*self._standard, *self._unreduced], {}
+        for result, name in zip(results, names) if losses else ():
+            edges = _edges(result) if result.numel() == 1 else ()
+            for loss in losses if edges else ():
+                if loss.flows_along(edges):
+                    found[result.grad_fn, result.output_nr] = result, name, loss
+        if len(found) > 1:
+            _, name, loss = list(found.values())[-1]
+            raise _ambiguous(name, loss, "and so is another result")
+        return next((result for result, *_ in found.values()), None)
 
     def _check_standard(self, final: _Loss, results: list[torch.Tensor]) -> None:
         """Raises an Error if a result is computed from the marked loss, and from one of PyTorch
@@ -224,8 +254,8 @@ class Losses:
             todo = ("Mark the one to minimise, or their sum: `loss = poptorch.identity_loss(a + b, "
                     "reduction=\"mean\")`.")
         return error_at(
-            f"[loss] Multiple independent losses found in graph: the one from {one.where} does "
-            f"not flow into the one from {other.where}. {todo}", other.place, other.module)
+            f"{_SEVERAL} The one from {one.where} does not flow into the one from {other.where}. "
+            f"{todo}", other.place, other.module)
 
 
 _told: set[tuple[str, str]] = set()  # of which losses that are not trained
@@ -278,18 +308,45 @@ _signature = functools.cache(inspect.signature)
 
 
 def _check_returned(loss: _Loss, results: list, names: list[str]) -> None:
-    """Raises an Error if forward returns what is computed from the loss in its stead, which is
-    probably the value to be minimised."""
-    if loss.root is None or any(_holds(result, loss) for result in results):
+    """Raises an Error if forward returns what may be the value to minimise: beside the loss a
+    number that it is a part of, or in its stead tensors of several numbers."""
+    if loss.root is None:
         return
+    is_returned = any(_holds(result, loss) for result in results)
     for result, name in zip(results, names):
-        if loss.root in private.autograd_nodes(result.grad_fn):
-            what = f"result {name} of forward" if name else "what forward returns"
+        if _holds(result, loss) or loss.root not in private.autograd_nodes(result.grad_fn):
+            continue
+        if not is_returned:
             raise error_at(
-                f"[loss] {what} is computed from the loss, the {loss.name} of {loss.where}, which "
-                f"itself is not returned. If that result is what to minimise, mark it: "
-                f"`poptorch.identity_loss(result, reduction=\"mean\")`. If the loss is, return it "
-                f"too, or detach() the result.", loss.place, loss.module)
+                f"[loss] {_result(name)} has {result.numel()} elements and is computed from the "
+                f"loss, the {loss.name} of {loss.where}, which itself is not returned. {_MARK_IT} "
+                f"If the loss is, return it too, or detach() the result.", loss.place, loss.module)
+        if result.numel() == 1 and _is_more_than(result, loss):
+            raise _ambiguous(name, loss, "which is returned too")
+
+
+def _ambiguous(name: str, loss: _Loss, beside: str):
+    """The Error for a result that is computed from a loss, where it is not the only candidate."""
+    return error_at(
+        f"{_SEVERAL} {_result(name)} is computed from the {loss.name} of {loss.where}, {beside}. "
+        f"{_MARK_IT} Else detach() what is not to be minimised.", loss.place, loss.module)
+
+
+def _result(name: str) -> str:
+    return f"result {name} of forward" if name else "what forward returns"
+
+
+def _is_more_than(result: torch.Tensor, loss: _Loss) -> bool:
+    """Whether a result that is computed from a loss has gradients that do not pass through it."""
+    todo, seen = [result.grad_fn], {None, loss.root}
+    while todo:
+        node = todo.pop()
+        if hasattr(node, "variable"):
+            return True
+        if node not in seen:
+            seen.add(node)
+            todo += [following for following, _ in node.next_functions]
+    return False
 
 
 def _holds(result: torch.Tensor, loss: _Loss) -> bool:

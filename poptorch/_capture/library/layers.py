@@ -99,17 +99,19 @@ define("dropout(Tensor x, float p, int salt) -> Tensor", _dropout, _keep_dropout
 # -- batch norm --------------------------------------------------------------------------------
 
 
-def _normed(x):
-    """What is normed over the batch. Of several orders of dimensions that ``x`` lies in, eager
-    takes row by row first, then images."""
+def normed_format(x) -> torch.memory_format:
+    """The memory format of what is normed over the batch. Of several that ``x`` has, eager takes
+    row-major first, then images."""
     images = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if x.is_contiguous():
-        order = torch.contiguous_format
-    elif images is not None and x.is_contiguous(memory_format=images):
-        order = images
-    else:
-        order = private.suggest_memory_format(x)
-    return torch.empty_like(x, memory_format=order)
+        return torch.contiguous_format
+    if images is not None and x.is_contiguous(memory_format=images):
+        return images
+    return private.suggest_memory_format(x)
+
+
+def _normed(x):
+    return torch.empty_like(x, memory_format=normed_format(x))
 
 
 def _batch_norm(x, weight, bias, running_mean, running_var, momentum, eps):

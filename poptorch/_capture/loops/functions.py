@@ -1,6 +1,7 @@
 """The operations on functions of ``torch.ops.higher_order`` that are loops and branches;
 ``torch.cond`` and its like arrive as these, with flat lists of tensors."""
 
+import functools
 import inspect
 
 import torch
@@ -22,17 +23,25 @@ class _Results:
     def __init__(self, capture, name: str):
         self._capture, self._name, self._spec = capture, name, None
 
-    def of(self, function):
-        """``function``, as one that returns a list of tensors."""
+    def of(self, function, given: Structure | None = None):
+        """``function``, as one that returns a list of tensors, and that takes the tensors of a
+        ``given`` structure."""
         def called(*values):
             with self._capture.functions:
-                leaves, spec = Structure.of(function(*values))
-            constants = [path for path, constant in spec.leaves() if constant is not None]
-            if constants:
+                arguments = values if given is None else given.unflatten(values)
+                leaves, spec = Structure.of(function(*arguments))
+            constants = [part.value for _, part in spec.leaves() if part is not None]
+            if any(value is not None for value in constants):
                 raise self._capture.recorder.error(
                     f"[{self._name}] {_name_of(function)} returns something that is no tensor. "
                     f"Return tensors, and containers of them.")
             self._spec = self._spec or spec
+            own, others = self._spec.paths, spec.paths
+            if len(own) == len(others) and own != others:
+                raise self._capture.recorder.error(
+                    f"[{self._name}] the branches return different structures, with tensors at "
+                    f"{own} and at {others}. Return the same containers, with their keys in the "
+                    f"same order.")
             return leaves
 
         return called
@@ -43,6 +52,8 @@ class _Results:
 
 
 def _name_of(function) -> str:
+    if isinstance(function, functools.partial):  # of torch's, around the user's
+        function = function.keywords.get("combine_fn", function.func)
     function = inspect.unwrap(function)
     return getattr(function, "__name__", type(function).__name__)
 
@@ -53,10 +64,9 @@ def _cond(capture, func, /, *args, **kwargs):
         with capture.functions:
             return (then if condition else other)(*operands)
     results = _Results(capture, "cond")
-    found = loop_kinds.cond(capture, "cond", condition, [
-        (results.of(then), list(operands)), (results.of(other), list(operands))],
-        as_torch=True)
-    return results.again(found)
+    tensors, given = Structure.of(operands)
+    branches = [(results.of(branch, given), tensors) for branch in (then, other)]
+    return results.again(loop_kinds.cond(capture, "cond", condition, branches, as_torch=True))
 
 
 def _while_loop(capture, func, /, *args, **kwargs):
@@ -69,9 +79,8 @@ def _while_loop(capture, func, /, *args, **kwargs):
         with capture.functions:
             return condition(*values)
 
-    found = loop_kinds.while_loop(capture, "while_loop", holds, results.of(body), tensors,
-                                  list(others))
-    return tuple(found)
+    return results.again(loop_kinds.while_loop(capture, "while_loop", holds, results.of(body),
+                                               tensors, list(others)))
 
 
 def _scan(capture, func, /, *args, **kwargs):
@@ -85,8 +94,8 @@ def _scan(capture, func, /, *args, **kwargs):
         loop_kinds.check_carried(capture, "scan", values[:len(init)], found[:len(init)])
         return found
 
-    return loop_kinds.for_loop(capture, "scan", rows[0].shape[0], list(init), checked, rows,
-                               as_torch=True)
+    return results.again(loop_kinds.for_loop(
+        capture, "scan", rows[0].shape[0], list(init), checked, rows, as_torch=True))
 
 
 def _map(capture, func, /, *args, **kwargs):

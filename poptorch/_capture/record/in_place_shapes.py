@@ -21,6 +21,9 @@ _OF_VIEWS = {
     aten.t_.default: aten.t.default,
     aten.transpose_.default: aten.transpose.int,
 }
+_METHODS = {view: view.overloadpacket.__name__ + "_" for view in _OF_VIEWS.values()}
+# The methods that change the shape of a caller's tensor as forward does.
+METHODS = frozenset(_METHODS.values())
 
 
 class Shapes:
@@ -29,13 +32,13 @@ class Shapes:
     def __init__(self, recorder):
         self._recorder = recorder
         self.handlers = dict.fromkeys(_OF_VIEWS, self._change)
-        # Of the fake tensor of each parameter and buffer: name, node, and how it looked at first.
+        # Of each parameter, buffer and argument, by its fake tensor: name, node, its first look.
         self._states: dict[int, tuple[str, fx.Node, tuple]] = {}
         # Where a tensor changed its shape last: place and module.
         self._lines: dict[int, tuple] = {}
 
     def watch(self, fake: torch.Tensor, name: str) -> None:
-        """Notes how the fake tensor of a parameter or buffer looks at its memory."""
+        """Notes how the fake tensor of a parameter, buffer or argument looks at its memory."""
         self._states[id(fake)] = name, self._recorder.node_of(fake), _looks(fake)
 
     def check_memory(self, fake: torch.Tensor, node: fx.Node, name: str) -> None:
@@ -94,6 +97,24 @@ class Shapes:
             if fake.shape != shape else f"in place how {name} lies in memory, which is trained"
         raise error_at(f"[capture] forward changes {what}. Change a view of it instead.",
                        *self._lines[id(fake)])
+
+    def changes_of(self, fake: torch.Tensor) -> list[tuple[str, list]]:
+        """The methods, with their arguments, that change the shape of the caller's tensor as
+        ``forward`` changes that of its argument. Raises an Error if there are none for it."""
+        name, node, first = self._states[id(fake)]
+        self.check_memory(fake, node, name)
+        if _looks(fake) == first:
+            return []
+        calls, part = [], self._recorder.node_of(fake)
+        while part is not node:
+            if part.target not in _METHODS:
+                raise error_at(f"[capture] forward changes the shape of the argument {name} in "
+                               f"place (as_strided_ or resize_). Change a view of it instead.",
+                               *self._lines[id(fake)])
+            calls.append((_METHODS[part.target],
+                          [list(x) if isinstance(x, list) else x for x in part.args[1:]]))
+            part = part.args[0]
+        return calls[::-1]
 
     def _change(self, func, args, kwargs):
         tensor = args[0]

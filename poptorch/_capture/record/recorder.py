@@ -66,10 +66,10 @@ class Recorder(Recording, private.DispatchMode):
         # What stands for each parameter and buffer, by its identity.
         self._standing: dict[int, torch.Tensor] = {}
         self.shapes, self.picks, self.values = Shapes(self), Picks(self), ReadValues(self)
-        self._types = OperandTypes()
+        self._types, self.checks = OperandTypes(), Checks(self)
         self._handlers: dict = {
-            **Memory(self).handlers, **Checks(self).handlers, **self.shapes.handlers,
-            **self.picks.handlers}
+            **Memory(self).handlers, **self.checks.handlers, **self.shapes.handlers,
+            **self.picks.handlers, aten._efficientzerotensor.default: self._zero_tensor}
 
     # -- inputs and constants ------------------------------------------------------------------
 
@@ -367,6 +367,15 @@ class Recorder(Recording, private.DispatchMode):
         node.meta["fresh"] = True
         self.add_constant(node, args[0])
         return out
+
+    def _zero_tensor(self, func, args, kwargs):
+        if args[0]:
+            return self._decomposed(func, args, kwargs)
+        # The tangent of a Python number, of which torch itself reads the value.
+        with private.without_modes():
+            zero = torch.zeros((), dtype=kwargs["dtype"])
+        self._constant_node(zero).meta["fresh"] = True
+        return zero
 
     def _random(self, func, args, kwargs):
         generator = kwargs.get("generator")

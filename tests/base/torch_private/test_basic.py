@@ -34,14 +34,11 @@ def test_subclasses_of_tensors():
             cls.calls += 1
             return super().__torch_function__(func, types, args, kwargs)
 
-    class Quiet(torch.Tensor):
-        __torch_function__ = basic.no_torch_function
-
     x = basic.make_subclass(Counting, torch.ones(2), False)
     for manager in (basic.plain_access, basic.without_torch_function):
         with manager():
             x + 1
-    assert Counting.calls == 0 and type(torch.ones(2).as_subclass(Quiet) + 1) is torch.Tensor
+    assert Counting.calls == 0
     x + 1
     assert Counting.calls == 1
 

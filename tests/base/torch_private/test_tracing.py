@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
+from torch.nn.attention import flex_attention
 from torch.utils import checkpoint as checkpointing
 
 from poptorch._base.torch_private import tracing as private
@@ -217,13 +218,6 @@ def test_torchs_decompositions_are_made_of_aten():
     assert function(torch.ones(1, 4, 1, 1), 2).shape == (1, 1, 2, 2)
 
 
-def test_distributions_say_whether_they_check():
-    before = private.distributions_validate()
-    torch.distributions.Distribution.set_default_validate_args(not before)
-    assert private.distributions_validate() is not before
-    torch.distributions.Distribution.set_default_validate_args(before)
-
-
 def test_memory_formats():
     images = torch.ones(2, 3, 4, 5)
     assert private.suggest_memory_format(images) is torch.contiguous_format
@@ -345,6 +339,18 @@ def test_functions_without_compiling(settings):
     with private.without_compiling(lambda: False):
         function(torch.ones(2))
     assert len(graphs) == 1
+
+
+def test_flex_attention_without_compiling(monkeypatch):
+    """It calls its operator on functions without a warning that asks for torch.compile, and for
+    tensors that require gradients."""
+    monkeypatch.setattr(flex_attention, "_WARNINGS_SHOWN", set())
+    q = torch.randn(1, 1, 2, 3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="backward on CPU"):
+        flex_attention.flex_attention(q, q, q)
+    with private.without_compiling(lambda: True):
+        assert flex_attention._validate_device(q, q, q) is None
+        flex_attention.flex_attention(*[q.detach()] * 3)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs")

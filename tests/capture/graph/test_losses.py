@@ -6,11 +6,13 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._higher_order_ops import while_loop
+from torch.utils import _pytree as pytree
 
 import poptorch
 from poptorch._capture import capture
 from tests.capture.common import Function
+from tests.capture.reference import captured_step
+from tests.helpers import quiet_options
 
 
 def loss_node(forward):
@@ -121,9 +123,10 @@ def test_a_standard_loss_beside_a_marked_one(name, capsys, monkeypatch):
                         F.mse_loss(out, x))
 
     if kind == "mixed":
-        with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph: the "
-                           r"one from .*test_losses.py:\d+ does not flow into the one from .*"
-                           r"test_losses.py:\d+. Add them up and mark the sum with identity_loss"):
+        with pytest.raises(poptorch.Error, match=r"Multiple independent losses found in graph. "
+                           r"Graph must have one final loss. Wrap final graph loss in poptorch."
+                           r"identity_loss. The one from .*test_losses.py:\d+ does not flow into "
+                           r"the one from .*test_losses.py:\d+. Add them up and mark the sum"):
             loss_node(forward)
         return
     for _ in range(2):
@@ -133,93 +136,6 @@ def test_a_standard_loss_beside_a_marked_one(name, capsys, monkeypatch):
     if kind == "apart":
         assert re.search(r"the mse_loss of \S+test_losses.py:\d+ is returned, but .*marked at "
                          r"\S+test_losses.py:\d+: it is not trained. Mark the sum of both", err)
-
-
-def rounds(body, *carried):
-    """What a loop of two rounds gives."""
-    return poptorch.for_loop(2, body, list(carried))
-
-
-def in_loop(out, x):
-    """A tensor to go on with, and a sum of losses."""
-    return rounds(lambda y, total: [y.tanh(), total + F.mse_loss(y, x)], out, torch.zeros(1))
-
-
-def in_branch(out, x):
-    return poptorch.cond(x.sum() > 0, lambda y: [y.tanh(), F.mse_loss(y, x)], [out],
-                         lambda y: [y.clone(), torch.zeros(())], [out])
-
-
-def in_inner_branch(out, x):
-    return rounds(lambda y, total: [y.tanh(), total + in_branch(y, x)[1]], out, torch.zeros(1))
-
-
-def one_round_later(out, x):
-    """The loss is carried once before it is a result of its own."""
-    y, _, total = rounds(lambda y, loss, total: [y.tanh(), F.mse_loss(y, x).view(1), loss * 2],
-                         out, torch.zeros(1), torch.zeros(1))
-    return y, total
-
-
-BODIES = [in_loop, in_branch, in_inner_branch, one_round_later]
-# What forward returns of a tensor and a sum of losses that a body gave.
-AFTER_A_BODY = {
-    "marked": (lambda y, loss, t: mark(loss), "fine"),
-    "marked with the tensor": (lambda y, loss, t: mark(loss + y.sum()), "fine"),
-    "alone": (lambda y, loss, t: loss, "Couldn't find a loss in graph: the mse_loss of .*"
-              r"test_losses.py:\d+ is computed in the body of a loop or a branch, and nothing is "
-              r"marked outside of it. Mark what the loop or branch gave: .*identity_loss"),
-    "beside a standard one": (lambda y, loss, t: (loss, F.l1_loss(y, t)), "Multiple independent"),
-    "within a standard one": (lambda y, loss, t: F.l1_loss(loss.view(1), torch.zeros(1)),
-                               "fine"),
-    "the tensor marked": (lambda y, loss, t: mark(y.sum()), "fine"),
-    "apart": (lambda y, loss, t: (mark(y.sum()), loss), "apart"),
-    "mixed": (lambda y, loss, t: mark(y.sum()) + loss, "Multiple independent"),
-    "detached": (lambda y, loss, t: mark(y.sum()) + loss.detach(), "fine"),
-}
-
-
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-@pytest.mark.parametrize("name", AFTER_A_BODY)
-def test_losses_in_the_bodies_of_loops_and_branches(name, body, capsys, monkeypatch):
-    monkeypatch.setattr("poptorch._capture.graph.losses._told", set())
-    returned, kind = AFTER_A_BODY[name]
-
-    def forward(m, x, y):
-        return returned(*body(x @ m.w, x), x)
-
-    if kind not in ("fine", "apart"):
-        with pytest.raises(poptorch.Error, match=kind) as raised:
-            loss_node(forward)
-        assert "test_losses.py:" in raised.value.location
-        return
-    loss_node(forward)
-    assert told_of_losses(capsys.readouterr().err) == (kind == "apart")
-
-
-def test_a_marked_loss_in_the_body_of_a_loop():
-    def marked(out, x):
-        return rounds(lambda y, total: [y.tanh(), total + mark(y * x)], out, torch.zeros(1))
-
-    loss_node(lambda m, x, y: mark(marked(x @ m.w, x)[1]))
-    for returned, words in [
-            (lambda y, loss, t: loss, "the identity_loss of .* in the body of a loop or a branch"),
-            (lambda y, loss, t: (mark(y.sum()), loss), "Multiple independent.*Add them up"),
-            (lambda y, loss, t: (F.mse_loss(y, t), loss), "Multiple independent.*Mark the one")]:
-        with pytest.raises(poptorch.Error, match=words):
-            loss_node(lambda m, x, y: returned(*marked(x @ m.w, x), x))
-
-
-def test_losses_in_a_loop_without_gradient():
-    def forward(m, x, y):
-        out = x @ m.w
-        with torch.no_grad():
-            _, found = while_loop(
-                lambda y, total: total.sum() < 1, lambda y, total: (
-                    y * 2, total + F.mse_loss(y, x)), (out.detach(), torch.zeros(1)))
-        return found, F.cross_entropy(out, y)
-
-    loss_node(forward)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -264,50 +180,99 @@ def joined(*parts):
     return {"all": [(part,) for part in parts]}
 
 
-# What forward makes of the loss, and whether it is still the loss that is returned.
+# What forward makes of the loss, and what is minimised: "loss", "result", or the words of an error.
+BESIDE = r"mse_loss of .*test_losses.py:\d+, which is returned too. .*mark it: .*detach\(\)"
+SEVERAL = r"mse_loss of .*test_losses.py:\d+, and so is another result. .*mark it: .*detach\(\)"
+MANY = (r"has [123] elements and is computed from the loss, the mse_loss of .*test_losses.py:\d+, "
+        r"which itself is not returned. .*identity_loss\(result, reduction=\"mean\"\)")
 RETURNED = {
-    "alone": (lambda loss: loss, True),
-    "nested": (lambda loss: joined(loss * 2, loss), True),
-    "with a number computed from it": (lambda loss: (loss.exp(), loss), True),
-    "with a number without gradient": (lambda loss: (loss, loss.detach().exp()), True),
-    "only a number without gradient": (lambda loss: loss.detach().exp(), True),
-    "not returned": (lambda loss: None, True),
-    "in another shape": (lambda loss: loss.reshape(1, 1).squeeze(0), True),
-    "in another type": (lambda loss: loss.double(), True),
-    "copied": (lambda loss: loss.clone(), True),
-    "printed": (lambda loss: poptorch.ipu_print_tensor(loss.view(1), "loss").squeeze(), True),
-    "a printed sum": (lambda loss: poptorch.ipu_print_tensor(loss + 1, "sum"), False),
-    "among others": (lambda loss: torch.stack([loss * 2, loss]), True),
-    "joined with others": (lambda loss: torch.cat([loss.view(1), torch.ones(2)]), True),
-    "a changed one that is marked": (lambda loss: poptorch.identity_loss(loss * 2, "none"), True),
-    "changed in place": (lambda loss: loss.mul_(2), True),
-    "a sum": (lambda loss: loss * 2 + 1, False),
-    "a sum, nested": (lambda loss: joined(torch.ones(2), loss + 1), False),
-    "a sum, with the loss detached": (lambda loss: (loss + 1, loss.detach()), False),
-    "a sum without dimension": (lambda loss: (loss + 1).reshape(1, 1), False),
-    "a root": (lambda loss: loss.sqrt(), False),
-    "several numbers": (lambda loss: loss * torch.ones(3), False),
-    "sums of parts": (lambda loss: torch.stack([loss + 1, torch.ones(())]), False),
-    "changed in place and then changed": (lambda loss: loss.mul_(2) + 1, False),
+    "alone": (lambda loss, w: loss, "loss"),
+    "nested": (lambda loss, w: joined(loss * 2, loss), "loss"),
+    "with a number computed from it": (lambda loss, w: (loss.exp(), loss), "loss"),
+    "with a number without gradient": (lambda loss, w: (loss, loss.detach().exp()), "loss"),
+    "with a sum": (lambda loss, w: joined(loss, (loss + w.sum()) * 2), BESIDE),
+    "with a sum without gradient": (lambda loss, w: (loss, loss + w.detach().sum()), "loss"),
+    "with several numbers": (lambda loss, w: (loss, loss + w), "loss"),
+    "only a number without gradient": (lambda loss, w: loss.detach().exp(), "loss"),
+    "not returned": (lambda loss, w: None, "loss"),
+    "in another shape": (lambda loss, w: loss.reshape(1, 1).squeeze(0), "loss"),
+    "in another type": (lambda loss, w: loss.double(), "loss"),
+    "copied": (lambda loss, w: loss.clone(), "loss"),
+    "among others": (lambda loss, w: torch.stack([loss * 2, loss]), "loss"),
+    "joined with others": (lambda loss, w: torch.cat([loss.view(1), torch.ones(2)]), "loss"),
+    "a changed one that is marked": (lambda loss, w: mark(loss * 2), "result"),
+    "changed in place": (lambda loss, w: loss.mul_(2), "result"),
+    "a sum": (lambda loss, w: loss * 2 + 1, "result"),
+    "a sum twice": (lambda loss, w: [loss * 2 + 1] * 2, "result"),
+    "a sum, nested": (lambda loss, w: joined(torch.ones(2), loss - w.sum()), "result"),
+    "a sum, with the loss detached": (lambda loss, w: (loss + 1, loss.detach()), "result"),
+    "a sum without dimension": (lambda loss, w: (loss + 1).reshape(1, 1), "result"),
+    "a sum with tensors of it": (lambda loss, w: (loss + 1, loss * w), "result"),
+    "a sum with another number": (lambda loss, w: (loss + 1, w.sum()), "result"),
+    "a root": (lambda loss, w: loss.sqrt(), "result"),
+    "two sums": (lambda loss, w: (loss + 1, loss.sqrt()), SEVERAL),
+    "several numbers": (lambda loss, w: loss * torch.ones(3), MANY),
+    "sums of parts": (lambda loss, w: torch.stack([loss + 1, torch.ones(())]), MANY),
+    "changed in place and then changed": (lambda loss, w: loss.mul_(2) + 1, "result"),
 }
 
 
 @pytest.mark.parametrize("name", RETURNED)
-def test_what_is_computed_from_the_loss_is_not_returned_in_its_stead(name):
-    returned, is_loss = RETURNED[name]
+def test_what_is_computed_from_the_loss(name):
+    returned, minimised = RETURNED[name]
 
     def forward(m, x, y):
-        return returned(F.mse_loss(x @ m.w, x))
+        return returned(F.mse_loss(x @ m.w, x), m.w)
 
-    if is_loss:
-        loss_node(forward)
+    if minimised in ("loss", "result"):
+        check_minimised(forward, lambda loss, results: loss if minimised == "loss" else results[0])
         return
-    with pytest.raises(poptorch.Error, match=r"\[loss\] (result all.1.0 of forward|result 0 of "
-                       r"forward|what forward returns) is computed from the loss, the mse_loss of "
-                       r".*test_losses.py:\d+, which itself is not returned. .*identity_loss\("
-                       r"result, reduction=\"mean\"\).*return it too, or detach\(\)") as raised:
+    with pytest.raises(poptorch.Error, match=minimised) as raised:
         loss_node(forward)
     assert "test_losses.py:" in raised.value.location
+
+
+def test_printed_losses():
+    def printed(tensor):
+        return poptorch.ipu_print_tensor(tensor, "loss")
+
+    assert "print" not in loss_node(lambda m, x, y: printed(F.mse_loss(x @ m.w, x).view(1)))
+    assert "print" in loss_node(lambda m, x, y: printed(F.mse_loss(x @ m.w, x) + 1))
+
+
+def check_minimised(forward, choose):
+    """The gradient is that of what ``choose`` takes of the last loss and the scalars returned."""
+    module, x = Function(forward, {"w": torch.rand(3, 3)}), torch.rand(2, 3)
+    y = torch.tensor([0, 2])
+    _, loss, gradients, _ = captured_step(module, x, y)
+    results = [leaf for leaf in pytree.tree_leaves(module(x, y))
+               if leaf is not None and leaf.numel() == 1 and leaf.requires_grad]
+    expected = choose(F.mse_loss(x @ module.w, x), results)
+    (gradient,) = torch.autograd.grad(expected.sum(), [module.w])
+    torch.testing.assert_close(loss.reshape(()), expected.detach().reshape(()))
+    torch.testing.assert_close(gradients["w"], gradient)
+
+
+# Numbers computed from several losses: the one that is returned is minimised.
+OF_SEVERAL = {
+    "a sum": lambda a, b, w: a - 0.1 * b,
+    "a part of them": lambda a, b, w: (w, b * 2),
+    "with metrics": lambda a, b, w: {"total": a + b, "a": a.detach(), "w": w},
+    "a sum of a loss that is not reduced": lambda a, b, w: b + F.mse_loss(
+        w, w * 2, reduction="none").mean(),
+}
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_the_number_computed_from_several_losses(name):
+    check_minimised(
+        lambda m, x, y: OF_SEVERAL[name](F.mse_loss(x @ m.w, x), F.cross_entropy(x @ m.w, y), m.w),
+        lambda loss, results: results[0])
+
+
+def test_a_loss_beside_a_sum_of_it():
+    with pytest.raises(poptorch.Error, match="Multiple independent losses found in graph"):
+        loss_node(lambda m, x, y: (F.mse_loss(x @ m.w, x), F.cross_entropy(x @ m.w, y) * 2))
 
 
 def test_the_sum_of_a_loss_that_was_changed_in_place():
@@ -333,11 +298,19 @@ UNREDUCED = {
 @pytest.mark.filterwarnings("ignore:size_average and reduce")
 @pytest.mark.parametrize("name", UNREDUCED)
 def test_a_loss_that_is_not_reduced_does_not_mark_itself(name):
-    with pytest.raises(poptorch.Error, match=r"Couldn't find a loss in graph: the \w+_(loss|"
-                       r"entropy) of .*test_losses.py:\d+ does not reduce .*identity_loss"):
-        loss_node(lambda m, x, y: UNREDUCED[name](x @ m.w, y))
-    loss_node(lambda m, x, y: poptorch.identity_loss(UNREDUCED[name](x @ m.w, y), "mean"))
-    loss_node(lambda m, x, y: (UNREDUCED[name](x @ m.w, y), F.cross_entropy(x @ m.w, y)))
+    def forward(m, x, y):
+        return UNREDUCED[name](x @ m.w, y)
+
+    if name == "positional":  # still of several elements
+        with pytest.raises(poptorch.Error, match=r"Couldn't find a loss in graph: the l1_loss of "
+                           r".*test_losses.py:\d+ does not reduce .*identity_loss"):
+            loss_node(forward)
+    else:
+        check_minimised(forward, lambda loss, results: results[0])
+    loss_node(lambda m, x, y: poptorch.identity_loss(forward(m, x, y), "mean"))
+    loss_node(lambda m, x, y: (forward(m, x, y), F.cross_entropy(x @ m.w, y)))
+    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph"):
+        loss_node(lambda m, x, y: (forward(m, x, y), None)[1])
 
 
 @pytest.mark.filterwarnings("ignore:size_average and reduce")
@@ -353,9 +326,30 @@ def test_no_loss():
         loss_node(lambda m, x, y: x @ m.w)
 
 
-def test_a_loss_apart_from_all_parameters():
-    with pytest.raises(poptorch.Error, match="does not depend on any parameter"):
-        loss_node(lambda m, x, y: F.mse_loss((x @ m.w).detach(), x))
+def test_a_loss_apart_from_all_parameters(capsys):
+    net, x = torch.nn.Linear(3, 2), torch.rand(4, 3)
+    net.forward = lambda x: F.mse_loss(F.linear(x, net.weight.detach()), torch.zeros(4, 2))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    options = quiet_options()
+    model = poptorch.trainingModel(net, options, optimizer)
+    for _ in range(2):
+        torch.testing.assert_close(model(x), net(x))
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert capsys.readouterr().err.count("does not depend on any parameter that requires grad: "
+                                         "calls run forward and update nothing") == 1
+
+
+def test_losses_and_scalars_that_are_all_marked():
+    """As programs with several outputs do: the loss is the one that the others flow into."""
+    def forward(m, x, y):
+        out = x @ m.w
+        mlm, nsp = F.cross_entropy(out, y), F.mse_loss(out, x)
+        accuracy = (out.argmax(1) == y).float().mean()
+        return [poptorch.identity_loss(value, "none")
+                for value in (mlm * 2 + nsp, mlm, nsp, accuracy, accuracy)]
+
+    assert loss_node(forward) == "aten.add.Tensor"
 
 
 def test_no_parameter_to_train():

@@ -248,7 +248,7 @@ def _change(rng, made, number):
     t = made[number]
     if lies_on_itself(t.shape, t.stride()) or t.is_leaf and t.requires_grad:
         return None
-    is_input = any(t is given for given in made[:2])  # its shape stays as it is outside
+    is_input = any(t is given for given in made[:2])  # a graph does not change its shape
     if rng.random() < 0.2 and not is_input:
         name, arguments = _of_shape(rng, t)
         return _named(f"({arguments} {name})",

@@ -436,13 +436,14 @@ def changes_state(program: Program) -> bool:
 
 
 def with_possible_setting(program: Program) -> Program:
-    """The program in a setting that it allows: what has no dimension cannot be cut, and replicas
-    have one value of each parameter and buffer."""
+    """The program in a setting that it allows: what has no dimension cannot be cut, replicas have
+    one value of each parameter and buffer, and hooks of parameters see the whole batch."""
     setting = program.setting
     if setting.replicas > 1 and changes_state(program):
         setting = Setting(**{**vars(setting), "replicas": 1})
         program = program.but(setting=setting)
-    if setting.micro_batches > 1 and any(not s.sizes for s in program.of_kind("x")):
+    if setting.micro_batches > 1 and (any(not s.sizes for s in program.of_kind("x")) or any(
+            weight._backward_hooks for weight in Net(program, NATURAL).parameters())):
         plain = {"iterations": 1, "accumulation": 1, "replicas": 1}
         return program.but(setting=Setting(**{**vars(setting), **plain}))
     return program
