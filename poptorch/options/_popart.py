@@ -70,7 +70,8 @@ _INNER = {key: frozenset(names.split()) for key, names in {
         recomputationMode rnnCodeReuse rnnStepsPerWU weightAccumulatorsType""",
     "gclOptions": """
         link maxBytesPerTile method syncful.maxBroadcastSize
-        syncful.useForwardingToSupportStridingRing syncful.useOptimisedLayout topology useSynclessCollectives""",
+        syncful.useForwardingToSupportStridingRing syncful.useOptimisedLayout topology
+        useSynclessCollectives""",
     "reportOptions": """
         showExecutionSteps showOptimizations showPerIpuMemoryUsage showVarStorage
         useBufferedOutput""",

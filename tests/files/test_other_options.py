@@ -40,7 +40,7 @@ def test_buffers_that_replicas_would_share(tmp_path):
     path = exported(net, options(replicationFactor=2, broadcastBuffers=False), tmp_path)
     model = poptorch.inferenceModel(net, options(replicationFactor=2))
     with pytest.raises(poptorch.Error, match=r"^\[broadcastBuffers\] .*net.poptorch: forward "
-                                             r"changes running_mean.* does not support broadcasting"):
+                       r"changes running_mean.* does not support broadcasting"):
         model.loadExecutable(path)
     assert not model.isCompiled()
     path = exported(net.eval(), options(replicationFactor=2, broadcastBuffers=False), tmp_path)
