@@ -68,13 +68,26 @@ def _foreign_form(target):
     arguments, _, _ = str(schema).partition("(")[2].rpartition(" -> ")
     results = ", ".join("Tensor" for _ in written)
     _foreign.define(f"{name}({re.sub(r'[(]a[0-9]*![)]', '', arguments)} -> ({results})")
+    places = mutated_arguments(target)
 
-    def like(*args, **kwargs):
-        found = tuple(torch.empty_like(args[position] if position < len(args) else kwargs[name])
-                      for position, name in mutated_arguments(target))
+    def written_of(args, kwargs, made=lambda x: x):
+        found = tuple(made(args[position] if position < len(args) else kwargs[name])
+                      for position, name in places)
         return found if len(found) > 1 else found[0]
 
+    def like(*args, **kwargs):
+        return written_of(args, kwargs, torch.empty_like)
+
+    def computed(*args, **kwargs):  # of values that are known while capturing
+        copies, named = list(args), dict(kwargs)
+        for position, name in places:
+            where, key = (copies, position) if position < len(args) else (named, name)
+            where[key] = where[key].clone()
+        target(*copies, **named)
+        return written_of(copies, named)
+
     torch.library.register_fake(f"poptorch_written::{name}", like, lib=_foreign)
+    _foreign.impl(name, computed, "CPU")
     found = getattr(torch.ops.poptorch_written, name).default
     ORIGINALS[found] = target
     return found
