@@ -223,8 +223,11 @@ def test_values_that_do_not_fit():
         wrap(lambda x: x)(torch.tensor([1e300], dtype=torch.float64))
 
 
-def test_integers_wrap_on_the_device():
-    assert wrap(lambda x: x + 1)(torch.tensor([2**31 - 1])).tolist() == [-2**31]
+def test_integers_that_leave_int32_on_the_device():
+    x = torch.tensor([2**31 - 1])
+    assert wrap(lambda x: (x + 1) % 1000)(x).tolist() == [2**31 % 1000]
+    with pytest.raises(Error, match="the value 2147483648 does not fit into int32"):
+        wrap(lambda x: x + 1)(x)
 
 
 def test_constants_are_compiled_in():

@@ -170,10 +170,9 @@ def is_refused(tree, strategy, training, accumulation, iterations):
             return True
     listed = strategy._stages
     if not listed:
-        if any(use.name not in asked for use in uses):
-            return True
-        if strategy._auto_stage is poptorch.AutoStage.AutoIncrement:
-            return None
+        is_counted = strategy._auto_stage is poptorch.AutoStage.AutoIncrement
+        if is_counted or any(use.name not in asked for use in uses):
+            return None  # its place follows from the block before it
         count = len({0, *asked.values()})  # what is before the first block is in stage 0
     else:
         where = {name: number for number, stage in enumerate(listed) for name in stage.blocks}

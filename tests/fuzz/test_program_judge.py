@@ -207,12 +207,11 @@ def test_the_judge_takes_integers_that_only_eager_has_wrong():
     assert "3 at [1], expected 2" in judge._integers_differ("x", near, [right], right)
 
 
-def test_the_judge_takes_no_integers_that_leave_int32_on_the_way():
+def test_the_judge_takes_integers_that_leave_int32_on_the_way():
     program = EXAMPLE.but(lines=("v0 = (x0 > w0).sum(0) + 65536", "v1 = v0 * v0 - v0 * v0 + v0"),
                           outputs=("v1",), loss="")
     assert judge.judge(program) is None
-    with pytest.raises(judge.Invalid, match="on the way"):
-        damaged("call 0 result 0", lambda x: x + 1, program)
+    assert damaged("call 0 result 0", lambda x: x + 1, program).kind == "wrong"
 
 
 def test_the_judge_says_nothing_of_nan_that_counts_0_times():

@@ -66,3 +66,9 @@ def test_loading_writes_from_one_function():
     module.weight.__class__ = Seen
     module.load_state_dict({"weight": torch.ones(1, 2)})
     assert callers == [basic.load_code]
+
+
+def test_is_all_true():
+    # torch.distributions checks values by it.
+    assert basic.is_all_true(torch.tensor([True, True])).item()
+    assert not basic.is_all_true(torch.tensor([True, False])).item()
