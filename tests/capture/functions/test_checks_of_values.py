@@ -64,6 +64,13 @@ ROWS = {
 WRONG = [-1.0, 0.0, 0.5, 2.0, 9.0, float("nan")]
 
 
+@pytest.fixture(autouse=True)
+def validated(monkeypatch):
+    """The default of torch: torch.compile turns the checks off for the rest of the process."""
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+
+
+
 def spoilt(rng: random.Random, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copies, of which an element is another one."""
     copies = [t.clone() for t in tensors]
