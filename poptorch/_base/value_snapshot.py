@@ -114,8 +114,8 @@ class Snapshot:
         return found and found[:3]
 
     def change(self, path: str) -> Change | None:
-        """The first part of the value itself that was there and is another one now, or gone; None:
-        at most something was added. Tensors in it are passed over."""
+        """The first part of the value itself that changed or is gone; None: at most something was
+        added. Tensors in it are passed over."""
         return self._difference(self._known, self.value, path, False)
 
     def _difference(self, known: tuple, now, path: str, is_whole: bool) -> Change | None:

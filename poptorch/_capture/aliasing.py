@@ -11,8 +11,8 @@ from poptorch.errors import error_at
 
 
 def check_memory(recorder, inputs: list[InputSpec], outputs: list[OutputSpec], name_of) -> None:
-    """Raises an Error if a plain tensor lies in the memory of another tensor and a run changes one
-    of the two. ``name_of`` gives the attribute that a plain tensor is, or None."""
+    """Raises an Error if a plain tensor shares memory with another tensor and a run changes one of
+    the two. ``name_of`` gives the attribute that a plain tensor is, or None."""
     changed = {spec.name for spec in outputs
                if spec.kind in ("constant_update", "buffer_update", "grad")}
     if not changed or not recorder.constants:
@@ -36,7 +36,7 @@ def check_memory(recorder, inputs: list[InputSpec], outputs: list[OutputSpec], n
 
 def check_history(recorder, loss: torch.Tensor, name_of) -> None:
     """Raises an Error if a gradient ends at a plain tensor that was computed before ``forward``:
-    the program has its value, not what it was computed from."""
+    the program has its value, not its history."""
     computed = {tensor.grad_fn: node for node, tensor in recorder.constants.items()
                 if tensor.grad_fn is not None}
     for step in private.autograd_nodes(loss.grad_fn) if computed else ():

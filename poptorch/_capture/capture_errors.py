@@ -1,6 +1,6 @@
-"""Exceptions while a module is captured: what the user's program raises passes unchanged, all else
-becomes a :class:`poptorch.Error` with the call and the user's line, and is of torch's class as
-well."""
+"""Exceptions while a module is captured. An exception of the user's program passes unchanged. Any
+other becomes a :class:`poptorch.Error` with the call and the user's line, which is also of torch's
+class."""
 
 import sys
 
@@ -87,7 +87,7 @@ def _too_deep() -> str:
 
 def _calls(frames: list) -> list[tuple]:
     """Function, arguments and keyword arguments of the calls of torch in a traceback, innermost
-    first; operations that functions are made of come after the functions."""
+    first; the operations inside of functions come after the functions."""
     return [(frame.f_locals["func"], frame.f_locals["args"], frame.f_locals["kwargs"] or {})
             for code in _CALLS for frame, _, _ in reversed(frames) if frame.f_code is code]
 

@@ -61,7 +61,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
         replicas: that run the program.
-        accumulation: micro-batches of which a replica adds the gradients up.
+        accumulation: the number of micro-batches whose gradients a replica adds up.
         is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.

@@ -14,7 +14,7 @@ WITHOUT_EFFECT = {_CACHE: "cache"}
 
 
 def check() -> None:
-    """Checks the variables; says once of the one that has no effect yet that it is so."""
+    """Checks the variables; warns once of the one that has no effect yet."""
     for variable in (*MODELS, WAIT):
         switch(variable)
     folder = os.environ.get(_CACHE)

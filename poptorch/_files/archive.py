@@ -35,8 +35,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the co
 def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
     """Writes a file, or raises an Error and leaves nothing behind; returns its path.
 
-    In a folder that exists the file gets a name made of ``name``, that of the model, and a hash of
-    the contents. ``facts`` are further entries of the manifest.
+    In a folder that exists, the file name is ``name``, that of the model, with a hash of the
+    contents. ``facts`` are further entries of the manifest.
     """
     hashes = {member: hashlib.sha256(data).hexdigest() for member, data in sorted(members.items())}
     manifest = {"format": FORMAT, "format_version": FORMAT_VERSION,

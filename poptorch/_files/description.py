@@ -18,7 +18,7 @@ _FORM = {"layers": [_LAYER], "tensors": [_TENSOR]}
 
 
 def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
-    """A module as data; ``asked`` are the layers of which ``forward`` read the mode."""
+    """A module as data; ``asked`` are the layers whose mode ``forward`` read."""
     asked = set(map(id, asked))
     return {"layers": [{"path": path, "class": plain_class(type(part)).__name__,
                         "hooks": [len(hook_keys(getattr(part, kind, {}))) for kind in HOOKS],
@@ -37,7 +37,7 @@ def modes_in(data: dict) -> dict[str, bool]:
 def check(data: dict, model: torch.nn.Module, modes: TrainingModes, training: bool) -> list:
     """Raises an Error unless a module is like the one that :func:`of_module` described.
 
-    Returns the layers of which ``forward`` read the mode.
+    Returns the layers whose mode ``forward`` read.
     """
     schema.check(data, _FORM, "module")
     own = of_module(model, modes)

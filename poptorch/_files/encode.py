@@ -151,7 +151,7 @@ class Encoder:
     def _parametrized(self, value: torch.nn.Module, path: str) -> dict:
         """A module with computed parameters (a weight norm, say).
 
-        Torch gave it a class of its own, which a pickle refuses and which the reader makes anew.
+        Torch gave it a class of its own, which a pickle refuses and which the reader makes again.
         Its hook for state dictionaries older than that class stays behind: a function inside of
         torch's weight_norm.
         """

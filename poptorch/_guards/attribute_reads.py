@@ -1,8 +1,9 @@
 """The attributes that ``forward`` reads and sets, of modules and of the objects that they hold.
 
-An object that ``forward`` can reach, as a configuration is, gets readers and writers of its class
-that take note, for as long as ``forward`` runs. Containers are taken as a whole, as none reports
-what of it is read; so are objects whose class cannot be changed (``SimpleNamespace``).
+While ``forward`` runs, the class of an object that it can reach, such as a configuration, has
+methods that record which attributes are read and set. A container does not report which items are
+read, so it counts as a whole, and so does an object whose class cannot be changed
+(``SimpleNamespace``).
 """
 
 import enum
@@ -249,8 +250,8 @@ class Reads:
         self._classes = {}
 
     def change_class(self, cls: type, running: Callable = lambda holder: holder) -> bool:
-        """Gives a class readers and writers that take note of what is read and set of that which is
-        ``running`` in place of an object; whether it can be given them."""
+        """Gives a class methods that record which attributes are read and set; returns whether that
+        is possible. ``running`` returns the object that runs in place of another one."""
         if cls in self._classes:
             return True
         before = {name: vars(cls).get(name) for name in _METHODS}

@@ -40,7 +40,7 @@ class Attributes:
 
     Attributes:
         reads: what ``forward`` reads.
-        read: what it has read and left as it was, by what leads to it.
+        read: the attributes that it read and did not change, by origin.
         value_of: the value that a tensor without data has in each call; None for others.
         managed: the modules that have such values in attributes now, and all that ``forward`` set
             of each: it sets them anew where they do not fit.
@@ -241,7 +241,7 @@ class Attributes:
 
 
 def _changed(own: dict, tables: dict[str, dict]) -> Iterator[tuple[str, str]]:
-    """Tables of a module, and names in them, that are others than they were."""
+    """The tables of a module, and the names in them, that changed."""
     for table, before in tables.items():
         for name in {**before, **own[table]}:
             if own[table].get(name, MISSING) is not before.get(name, MISSING):

@@ -24,7 +24,7 @@ from poptorch._base.value_snapshot import (
     objects_within,
 )
 from poptorch._capture.graph.module_clones import HOOKS
-from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
+from poptorch._guards.guard import Guard, HeldAttribute, Kind
 from poptorch._guards.host_randomness import Draws
 from poptorch._guards.outer_name import OuterName, attributes_in, value_in
 from poptorch._guards.statements import is_users
@@ -72,8 +72,9 @@ def guards_without_capture(module: torch.nn.Module) -> list[Guard]:
     found = [name.guard() for name in walk.names.values() if name.before is not None]
     for holder, path in walk.objects.values():
         if not isinstance(holder, torch.nn.Module):
-            for name in sorted(walk.attributes & table_of(holder, "").keys()):
-                if is_compared(table_of(holder, name)[name]):
+            own = object.__getattribute__(holder, "__dict__")
+            for name in sorted(walk.attributes & own.keys()):
+                if is_compared(own[name]):
                     held = HeldAttribute(holder, name, f"{path}.{name}")
                     found += held.guards(Kind.POSSIBLE)
     return found

@@ -48,7 +48,7 @@ class TensorGuard:
 
 
 class PlainTensors:
-    """The guards of some tensors, each given with what the program calls it, or None."""
+    """The guards of some tensors, each given with its name in the program, or None."""
 
     def __init__(self, tensors: Sequence[tuple[torch.Tensor, str | None]] = ()):
         self.guards = [TensorGuard(tensor, name) for tensor, name in tensors]

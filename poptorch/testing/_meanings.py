@@ -30,13 +30,17 @@ def batch_norm_backward(grad, x, weight, mean, invstd, training):
                                            training, 0.0, [True] * 3)
 
 
-def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False):
+def attention_scores(q, k, mask, is_causal, scale):
     scores = q @ k.transpose(-2, -1) * scale
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool \
-            else scores + mask
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+
+
+def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False):
+    scores = attention_scores(q, k, mask, is_causal, scale)
     return scores.softmax(-1) @ v, scores.logsumexp(-1)
 
 

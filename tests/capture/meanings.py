@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from poptorch._capture.library import ctc, recurrent  # noqa: F401  (they declare operations)
 from poptorch._capture.library.layers import ops
+from poptorch.testing._meanings import attention_scores
 
 aten = torch.ops.aten
 
@@ -21,12 +22,7 @@ def dropout(x, p, salt):
 
 
 def attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query=False):
-    scores = q @ k.transpose(-2, -1) * scale
-    if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool \
-            else scores + mask
+    scores = attention_scores(q, k, mask, is_causal, scale)
     weights = scores.softmax(-1)
     if dropout_p > 0:
         weights = weights * keep(weights.shape, dropout_p, salt, weights.dtype)

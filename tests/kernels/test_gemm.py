@@ -45,14 +45,6 @@ def test_accuracy(size, turned):
     assert_as_good_as_eager(product(a, b), eager(a, b), exact)
 
 
-@pytest.fixture(params=_C.machine_isas())
-def isa(request):
-    before = _C.isa()
-    _C.set_isa(request.param)
-    yield request.param
-    _C.set_isa(before)
-
-
 @in_all_layouts
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "i8"])
 def test_integers_wrap(dtype, turned, isa):

@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
     ``flatten`` gives the parts of a container, and what else must be the same in another one that
     is said to be like it. ``keys`` gives names of the parts: keys of a dictionary, as a dictionary;
-    names of fields; positions. ``template`` gives what ``make`` needs beside the parts.
+    names of fields; positions. ``template`` gives what ``make`` needs in addition to the parts.
     """
 
     flatten: Callable

@@ -89,7 +89,7 @@ class Structure:
         """The leaves of ``tree`` that vary, and its structure.
 
         ``varies`` is asked of each value before it is taken apart. A container that holds itself,
-        or tensors beside its parts, is an Error, which begins with ``where`` and calls the tree
+        or tensors outside of its parts, is an Error, which begins with ``where`` and calls the tree
         ``name``.
         """
         leaves: list = []

@@ -263,8 +263,9 @@ def without_compiling(is_here):
     So do the operators of torch.cond and its like, which torch compiles by itself."""
     # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
     from torch._dynamo import eval_frame
-    cond = sys.modules["torch._higher_order_ops.cond"]  # torch names the function so, too
     from torch.nn.attention import flex_attention  # it imports torch._dynamo, too
+
+    cond = sys.modules["torch._higher_order_ops.cond"]  # torch names the function so, too
 
     def as_written(function, args, kwargs=None):
         return function(*args, **(kwargs or {}))

@@ -26,7 +26,7 @@ def _repeated(x, dim: int, count: int, is_end: bool):
 
 
 def _padding(edge):
-    """The padding of which ``edge`` gives the elements at one end of a dimension."""
+    """A padding; ``edge`` returns the elements at one end of a dimension."""
     def forward(x, padding):
         if min(padding) < 0:
             return NotImplemented

@@ -122,8 +122,8 @@ class Values:
         return value
 
     def change(self, node: fx.Node, value: fx.Node, is_uniform: bool = False) -> None:
-        """Gives the tensor of ``node``, and all that shares memory with it, a new value, of which
-        all elements are equal if ``is_uniform``."""
+        """Gives the tensor of ``node``, and all that shares memory with it, a new value. If
+        ``is_uniform``, all its elements are equal."""
         node = self._alias.get(node, node)
         root, chain = self.root(node), []
         lies_on_itself = layout.lies_on_itself(_val(root).shape, _val(root).stride())

@@ -8,7 +8,7 @@ from torch.distributions.constraints import Constraint
 from poptorch._base.torch_private import basic
 
 _MODULES = "torch.distributions."
-# Those that ask `if not valid.all():` beside torch._is_all_true.
+# The modules that also ask `if not valid.all():`, without torch._is_all_true.
 _OWN_CHECKS = tuple(f"{_MODULES}{name}" for name in
                     ("constraints", "continuous_bernoulli", "geometric"))
 
@@ -28,7 +28,7 @@ def _bool(capture, func, condition):
 
 
 def _caller():
-    """The frame that calls a function of torch, of which this is a handler."""
+    """The frame that calls the function of torch that is handled."""
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__", "").startswith("poptorch."):
         frame = frame.f_back

@@ -13,7 +13,7 @@ def flex_attention(capture, func, query, key, value, score_mod, block_mask, scal
                    score_mod_other_buffers=(), mask_mod_other_buffers=()):
     """Handler of the operator on functions that ``flex_attention`` calls.
 
-    The blocks of the mask only say what may be left out; the function that it was made of decides.
+    The blocks of the mask only say what may be left out; its ``mask_mod`` function decides.
     """
     query, key, value = autocast(query, key, value)
     key, value = (repeat_heads(t.expand(len(query), -1, -1, -1), query.shape[1])

@@ -1,7 +1,7 @@
 """int32 tensors where PyTorch takes int64 alone: classes and positions.
 
 Integer results of an executor are int32, and go on as classes and positions of the next call. So a
-function that asks for int64 is called again with what it is given in int64.
+function that asks for int64 is called again with int64 copies of its int32 arguments.
 """
 
 import itertools
@@ -22,8 +22,7 @@ def in_int64(func, args: tuple, kwargs: dict, error: Exception) -> Iterator[tupl
 
     Args:
         func: the function.
-        args: what it refused.
-        kwargs: likewise, by name.
+        args, kwargs: the arguments that it refused.
         error: the refusal.
     """
     given, kept = _tensors((args, kwargs)), _changed(func, args, kwargs)
@@ -58,7 +57,7 @@ def _is_function(leaf) -> bool:
 
 
 def _changed(func, args, kwargs) -> list:
-    """The tensors that a function writes to, of which a copy would get the values."""
+    """The tensors that a function writes to: it would write to a copy instead."""
     name = getattr(func, "__name__", "")
     is_in_place = name.endswith("_") and not name.endswith("__") or name == "__setitem__"
     return _tensors((args[:1] if is_in_place else (), kwargs.get("out")))

@@ -1,5 +1,5 @@
-"""The types of operands: under autocast, and of layers whose weights have another floating-point
-type than what they are applied to.
+"""The types of operands: under autocast, and of layers whose weights and inputs have different
+floating-point types.
 
 Torch refuses the latter; here the weights are cast to the type of the activation.
 """

@@ -81,7 +81,7 @@ class _Loss:
 
 
 class BodyLosses:
-    """The losses of a body, and of bodies within; what becomes of them is seen once it has been
+    """The losses of a body, and of bodies within it. Where they flow is known once the body is
     traced."""
 
     def __init__(self, marked: list[_Loss], standard: list[_Loss]):
@@ -151,7 +151,7 @@ class Losses:
 
     def mark_standard(self, loss: torch.Tensor, function, args: tuple, kwargs: dict) -> None:
         """Notes what one of torch's loss functions returned. One that is not reduced is not the
-        loss yet: what forward makes of it is."""
+        loss itself: a number that forward computes from it is."""
         is_reduced = _is_reduced(function, args, kwargs)
         self._note(self._standard if is_reduced else self._unreduced, loss,
                    _name(function))
@@ -168,8 +168,8 @@ class Losses:
         returned, it is the only number among the results that is computed from losses.
 
         Raises a :class:`poptorch.Error` if there is none, or several that do not flow into one of
-        them, or if ``forward`` returns, instead of PyTorch's loss or beside it, what may be the
-        value to minimise.
+        them, or if ``forward`` returns, instead of PyTorch's loss or with it, another value that
+        may be the one to minimise.
         """
         if not self._marked:
             loss = self._computed(results, names)
@@ -308,8 +308,8 @@ _signature = functools.cache(inspect.signature)
 
 
 def _check_returned(loss: _Loss, results: list, names: list[str]) -> None:
-    """Raises an Error if forward returns what may be the value to minimise: beside the loss a
-    number that it is a part of, or in its stead tensors of several numbers."""
+    """Raises an Error if forward returns another value that may be the one to minimise: a number
+    that the loss is a part of, or, instead of the loss, tensors of several numbers."""
     if loss.root is None:
         return
     is_returned = any(_holds(result, loss) for result in results)

@@ -1,7 +1,7 @@
 """``as_strided`` and its kin: operations that see the memory of a tensor and not its values.
 
-The memory of a tensor that fills it without gaps is a tensor of one dimension, made of it by
-views::
+Where a tensor fills its memory without gaps, views of it give that memory as a tensor of one
+dimension::
 
     as_strided(x.t()[1:], [3], [1], 2)   =>   elements(view(x, [n]), [3], [1], 2)
 """

@@ -1,5 +1,5 @@
-"""Tensors of which a size follows from values at run time: their elements stand among others that
-do not count, in a tensor of a known size."""
+"""Tensors with a size that is only known at run time: a tensor of a known size holds their
+elements, and others that do not count."""
 
 import torch
 

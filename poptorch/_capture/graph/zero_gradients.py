@@ -33,8 +33,8 @@ class _WithPath(torch.autograd.Function):
 
 
 def with_zero_path(x: torch.Tensor) -> torch.Tensor:
-    """``x`` as operand of an operation of which each gradient depends on it in eager mode: the
-    second derivative of ``with_zero_path(x).prod()`` of one number is zero, in place of none."""
+    """``x`` for an operation whose gradients all depend on ``x`` in eager mode: the second
+    derivative of ``with_zero_path(x).prod()`` of one number is zero, not None."""
     is_plain = x.requires_grad and x.is_floating_point() and torch.is_grad_enabled()
     return _WithPath.apply(x) if is_plain and not private.is_transformed() else x
 

@@ -17,9 +17,10 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
     returns what is carried on, and rows; the results are what was carried at the end, and these
     rows, stacked.
 
-    With ``as_torch`` it is PyTorch's: what is carried lies in memory as the inputs do, where else
-    it is contiguous, and all that the rounds read has a gradient, zeros where no result depends on
-    it. With ``stacks`` the rows returned lie as torch.stack lays them; else they are contiguous.
+    With ``as_torch`` the loop is PyTorch's: carried tensors keep the strides of the inputs, and all
+    that the rounds read has a gradient, zeros where no result depends on it. Otherwise carried
+    tensors are contiguous. With ``stacks`` the rows returned have the strides of torch.stack;
+    otherwise they are contiguous.
     """
     inside = capture.bodies.inside
     loop = _Counted(capture, name, count, [*map(inside, inputs)], [*map(inside, rows)], body,
@@ -30,8 +31,8 @@ def for_loop(capture, name: str, count: int, inputs: list[torch.Tensor], body,
 class _Counted:
     """A loop whose rounds are counted, and its gradient.
 
-    The forward loop writes the values that the gradient needs to stacks, of which the backward loop
-    takes one row after the other. In the last rounds fewer of the carried values may have a
+    The forward loop writes the values that the gradient needs to stacks. The backward loop takes
+    one row after the other. In the last rounds fewer of the carried values may have a
     gradient than before: such rounds are backward loops of their own.
     """
 
@@ -170,8 +171,8 @@ class _BackwardRounds:
     """The rounds of a backward loop.
 
     ``parts`` has the numbers of the results that have a gradient, and for how many rounds, from the
-    last round on; ``rows`` those of the results made of rows; ``final`` those of the carried
-    arguments of the first round.
+    last round on; ``rows`` those of the results that are stacked rows; ``final`` those of the
+    carried arguments of the first round.
     """
 
     parts: list[tuple[frozenset[int], int]]
@@ -184,8 +185,8 @@ def cond(capture, name: str, condition: torch.Tensor, branches: list,
     """Records two branches, ``(function, tensors)`` each; the first runs where the condition, a
     bool of one element, is true.
 
-    With ``as_torch`` tensors lie in memory as PyTorch's do, where else all are contiguous; and all
-    that one of the branches reads has a gradient, zeros where no result depends on it.
+    With ``as_torch`` tensors have PyTorch's strides, and all that one of the branches reads has a
+    gradient, zeros where no result depends on it. Otherwise all tensors are contiguous.
     """
     branches = [(body, [*map(capture.bodies.inside, inputs)]) for body, inputs in branches]
     return _Branches(capture, name, condition, branches, as_torch).results()

@@ -85,8 +85,8 @@ class Joint:
                 and not node.args[0].meta["backward"] and _calls_host(node.args[0])]
 
     def absent(self, given: frozenset[int]) -> frozenset[fx.Node]:
-        """What is not computed where only the results of these numbers have a gradient: it would be
-        zero, as gradients are linear in what is given, but not beside an infinity."""
+        """The nodes that are not computed where only the results of these numbers have a gradient.
+        Gradients are linear, so these nodes would be zero, unless another value is infinite."""
         numbers = {node: i for i, node in enumerate(self.given) if node is not None}
         is_there: dict[fx.Node, bool] = {}
         for node in self.graph.nodes:
@@ -245,7 +245,7 @@ class Loops:
             body) -> list[torch.Tensor]:
         """Adds a loop.
 
-        It begins with what is ``carried``, and its results lie in memory as these do. ``body``
+        It begins with the tensors ``carried``, and its results have their strides. ``body``
         records a round: it takes tensors and returns a list of them. For ``count`` and ``counter``
         see ``Rounds``.
         """
@@ -318,8 +318,7 @@ class Loops:
     def results(self, found: list[torch.Tensor], joints: list[Joint], inputs: list[torch.Tensor],
                 read: list[torch.Tensor], reached: list[set[int]], gradient,
                 as_torch: bool, carried: int = 0) -> list[torch.Tensor]:
-        """Results with a gradient, of which the first ``carried`` ones are carried from round to
-        round.
+        """Results with a gradient. The first ``carried`` ones are carried from round to round.
 
         The ``joints`` gave them and take the ``inputs``; the gradient reads ``read``. ``reached``
         has, for each result, on which of the inputs it depends, and of what the bodies take from

@@ -42,8 +42,8 @@ class Shapes:
         self._states[id(fake)] = name, self._recorder.node_of(fake), _looks(fake)
 
     def check_memory(self, fake: torch.Tensor, node: fx.Node, name: str) -> None:
-        """Raises an Error if a tensor of the user's does not lie in the memory of the node any more
-        that it was declared with."""
+        """Raises an Error if a tensor of the user's no longer uses the memory of the node that it
+        was declared with."""
         if views.root_of(self._recorder.node_of(fake)) is not node:
             raise error_at(f"[capture] forward gives {name} the memory of another tensor "
                            f"(torch.utils.swap_tensors). Copy the values: `{name}.copy_(value)`.",

@@ -1,6 +1,6 @@
-"""Whether a program would be another one if its inputs lay otherwise in memory, as in a later call:
-where ``as_strided`` names places in an input, and where ``reshape`` or ``contiguous`` gives a view
-or a copy, and either is changed."""
+"""Whether a program depends on the strides of its inputs, which may differ in a later call: where
+``as_strided`` names places in an input, and where ``reshape`` or ``contiguous`` gives a view or a
+copy, and either is changed."""
 
 import torch
 from torch import fx

@@ -371,7 +371,7 @@ class Recorder(Recording, private.DispatchMode):
     def _zero_tensor(self, func, args, kwargs):
         if args[0]:
             return self._decomposed(func, args, kwargs)
-        # The tangent of a Python number, of which torch itself reads the value.
+        # The tangent of a Python number: torch itself reads its value.
         with private.without_modes():
             zero = torch.zeros((), dtype=kwargs["dtype"])
         self._constant_node(zero).meta["fresh"] = True
