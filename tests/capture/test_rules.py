@@ -46,6 +46,13 @@ def test_multilabel_margin_loss(sizes, reduction):
           target)
 
 
+@pytest.mark.parametrize("reduction", ("none", "mean", "sum"))
+@pytest.mark.parametrize("sizes", ((4,), (1, 4), (3, 4)))
+def test_multi_margin_loss(sizes, reduction):
+    check(lambda x, y: F.multi_margin_loss(x, y, reduction=reduction), torch.rand(sizes),
+          torch.ones(sizes[:-1], dtype=torch.int64))
+
+
 @pytest.mark.parametrize("second", (torch.uint8, torch.int64, torch.int32))
 def test_shifts_of_truths(second):
     truths, counts = torch.tensor([True, False, True]), torch.tensor([1, 2, 0]).to(second)

@@ -15,7 +15,8 @@ SAME_VALUES = {aten.detach.default, aten.alias.default}
 WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.im2col.default, aten.roll.default, aten.diag_embed.default,
                aten.max_unpool2d.default, aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar,
-               aten.isin.Scalar_Tensor, aten.normal.Tensor_Tensor}
+               aten.isin.Scalar_Tensor, aten.normal.Tensor_Tensor,
+               aten.multi_margin_loss.default}
 
 # Torch's rules go by other operands than eager does, where these lie in memory in several ways.
 _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,
