@@ -30,7 +30,7 @@ html_show_copyright = False
 html_copy_source = False
 
 # The contents are not in README.md, as pages on GitHub need none. Their order is that of the table in
-# docs/README.md; a page that the table has not is an error.
+# docs/README.md; a page that is missing in the table is an error.
 FOLDERS = {"Guide": "guide", "Reference": "reference", "Internals": "internals"}
 OTHERS = ["docs/README", "CONTRIBUTING", "csrc/README", "tests/README"]
 
