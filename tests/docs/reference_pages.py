@@ -136,8 +136,8 @@ def _state(row) -> str:
 def options() -> str:
     """docs/reference/options.md."""
     parts = ["# Options\n\nThese options control how a model is compiled and run: first the "
-             "tables, then each method.\n\n[options_without_effect.md](options_without_effect.md) explains "
-             "the options marked *(no effect yet)*.\n"]
+             "tables, then each method.\n\n[options_without_effect.md](options_without_effect.md) "
+             "explains the options marked *(no effect yet)*.\n"]
     for name, kind in GROUPS.items():
         parts.append(f"## `{name}`: values\n\n{_table(kind)}")
     parts += [class_(name, kind) for name, kind in GROUPS.items()]
@@ -285,7 +285,8 @@ def optimizers() -> str:
 
 def _kinds_of_optimizers() -> str:
     lines = ["| kind | may change between calls | fixed at compile time | state of a "
-             "parameter: PyTorch's key, `ipu_state` | shown in `ipu_param` |", "|---|---|---|---|---|"]
+             "parameter: PyTorch's key, `ipu_state` | shown in `ipu_param` |",
+             "|---|---|---|---|---|"]
     for spec in ROWS.values():
         hyper = ", ".join(f"`{hyper.key}`" for hyper in spec.hyper if hyper.key)
         states = "; ".join(f"`{state.key}`, `{state.outside}`"
