@@ -8,8 +8,12 @@
 namespace poptorch::run {
 
 Engine::Engine(assemble::Program program, const EngineOptions& options)
-    : program_(std::move(program)), options_(options), context_(program_, host_) {
+    : program_(std::move(program)),
+      options_(options),
+      context_(program_, host_),
+      rounds_(options.workers) {
   INTERNAL_CHECK(options.replicas >= 1, options.replicas, " replicas");
+  add_workers();
   allocate();
   for (const assemble::Stream& stream : program_.streams) {
     SliceMap& map = host_.slices.emplace_back();
@@ -58,13 +62,45 @@ Arena Engine::make_arena() const {
   return arena;
 }
 
+void Engine::add_workers() {
+  if (options_.form == HostForm::in_turn) return;
+  workers_ = std::make_unique<Workers>(options_.workers);
+  for (int worker = 1; worker < options_.workers; ++worker) {
+    contexts_.push_back(std::make_unique<RunContext>(program_, host_));
+  }
+  if (options_.form == HostForm::micro) side_loop_ = find_side_loop(program_);
+  rng_.resize(static_cast<size_t>(replicas()));
+}
+
+// What rounds share lies in the replica's first memory. The rest is touched where it is used.
+Memory Engine::make_lane(const Memory& first) const {
+  Memory lane{Arena(program_.arena_bytes), first.pointers};
+  for (const assemble::Extent& extent : program_.scratch) {
+    lane.arena.use_small_pages(extent.begin, extent.end);
+  }
+  if (options_.poison) {
+    std::memset(lane.arena.data(), poison_byte, static_cast<size_t>(program_.arena_bytes));
+  }
+  for (size_t i = 0; i < lane.pointers.size(); ++i) {
+    const int64_t offset = program_.offsets[i];
+    if (offset < 0 || extent_at(side_loop_->shared, offset) != nullptr) continue;
+    lane.pointers[i] = lane.arena.data() + offset;
+  }
+  return lane;
+}
+
+Memory& Engine::memory(int replica, int lane) {
+  if (lane == 0) return memories_[static_cast<size_t>(replica)];
+  return lanes_[static_cast<size_t>(replica * (options_.workers - 1) + lane - 1)];
+}
+
 void Engine::allocate() {
   // Pages beyond the limit would end the process when they are populated.
   const int64_t limit = memory_limit();
   USER_CHECK(program_.arena_bytes <= limit / replicas(), "[run] the memory of ", replicas(),
              " replicas needs ", program_.arena_bytes, " bytes for each, this process may have ",
              limit, " bytes in all. Try a smaller batch or fewer replicas.");
-  std::vector<Memory> memories;
+  std::vector<Memory> memories, lanes;
   for (int r = 0; r < replicas(); ++r) {
     Memory& memory = memories.emplace_back(Memory{make_arena(), {}});
     memory.pointers.reserve(program_.offsets.size());
@@ -72,7 +108,13 @@ void Engine::allocate() {
       memory.pointers.push_back(offset < 0 ? nullptr : memory.arena.data() + offset);
     }
   }
+  for (const Memory& first : memories) {
+    for (int lane = 1; side_loop_ && lane < options_.workers; ++lane) {
+      lanes.push_back(make_lane(first));
+    }
+  }
   memories_ = std::move(memories);
+  lanes_ = std::move(lanes);
 }
 
 bool Engine::is_same_in_replicas(const assemble::State& state) const {
@@ -99,6 +141,7 @@ void Engine::release(const Paths& elsewhere) {
   }
   shared_.clear();
   memories_.clear();
+  lanes_.clear();
 }
 
 void Engine::restore() {
@@ -165,10 +208,13 @@ bool Engine::share_state(const assemble::State& state, std::shared_ptr<const Sha
 
 // Views of a state point into it, too.
 void Engine::point_state(const assemble::State& state, int replica, std::byte* at) {
-  std::vector<void*>& pointers = memories_[static_cast<size_t>(replica)].pointers;
-  for (size_t i = 0; i < pointers.size(); ++i) {
-    const int64_t offset = program_.offsets[i] - state.addr;
-    if (offset >= 0 && offset < state.type.bytes()) pointers[i] = at + offset;
+  const int lanes = side_loop_ ? options_.workers : 1;
+  for (int lane = 0; lane < lanes; ++lane) {
+    std::vector<void*>& pointers = memory(replica, lane).pointers;
+    for (size_t i = 0; i < pointers.size(); ++i) {
+      const int64_t offset = program_.offsets[i] - state.addr;
+      if (offset >= 0 && offset < state.type.bytes()) pointers[i] = at + offset;
+    }
   }
 }
 

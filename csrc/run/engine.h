@@ -3,6 +3,7 @@
 // What changes while a program runs is in RunContext.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,8 +14,14 @@
 #include <vector>
 
 #include "assemble/program.h"
+#include "run/elements.h"
+#include "run/gate.h"
+#include "run/host_form.h"
+#include "run/rounds.h"
 #include "run/run_context.h"
 #include "run/shared_pages.h"
+#include "run/side_loop.h"
+#include "run/workers.h"
 
 namespace poptorch::run {
 
@@ -24,6 +31,8 @@ struct EngineOptions {
   bool records_floats = false;  // a program with checks notes the first finding: it is no error
   int input_group_size = 1;  // replicas that read the same slices of the inputs, see SliceMap
   bool is_input_group_orthogonal = false;
+  HostForm form = HostForm::in_turn;
+  int workers = 1;  // the most that run side by side
 };
 
 class Engine {
@@ -77,7 +86,7 @@ class Engine {
   // Counts runs and time of each of program().sources (loops apart) from now on, from zero; `false`
   // stops it.
   void set_profiling(bool is_on);
-  const std::vector<Spent>& spent() const { return context_.spent; }
+  std::vector<Spent> spent() const;
 
   // Whether runs record which value first is not finite; and that of the last run.
   bool is_recording_floats() const {
@@ -91,14 +100,39 @@ class Engine {
 
   void allocate();
   Arena make_arena() const;
+  Memory make_lane(const Memory& first) const;
   void point_state(const assemble::State& state, int replica, std::byte* at);
+  // Of a replica, and of a worker that runs rounds of it.
+  Memory& memory(int replica, int lane);
+  RunContext& context(int worker) {
+    return worker == 0 ? context_ : *contexts_[static_cast<size_t>(worker) - 1];
+  }
+  void add_workers();
+  void start_run(const std::vector<void*>& host, int threads, const std::function<void()>& poll);
 
   // All replicas together.
   void run_joint(const Block& block, int64_t inner);
   void run_joint_loop(const Instruction& loop, int64_t inner);
   void reduce(const Instruction& instruction);
+  void reduce_group(const Reduction& what);
   bool needs_all_replicas(const Instruction& instruction) const;
-  void enter_replica(int replica);
+
+  // Instructions [begin, end) of a block in each replica.
+  void run_replicas(const Block& block, size_t begin, size_t end, int64_t inner);
+  void run_replica(const Block& block, size_t begin, size_t end, int replica, int64_t inner);
+  // A side loop in replicas [first, end), on all workers.
+  struct Side {
+    const Instruction& loop;
+    int first, end;
+    int64_t inner;
+  };
+  void run_side(const Side& side);
+  bool run_round(const Side& side, int64_t i, int worker);
+  void set_rng(const Side& side, int64_t i, int lane);
+  // Calls fn(worker) on the workers of the run, which stop at the gate and note failures.
+  void run_workers(WorkerFunction fn);
+  bool is_side(HostForm form) const { return options_.form == form && active_ > 1; }
+
   void watch_states();
   void watch_reduction(const Instruction& instruction);
   void* const* pointers(const Instruction& instruction, int replica) const;
@@ -106,13 +140,22 @@ class Engine {
   assemble::Program program_;
   EngineOptions options_;
   std::vector<Memory> memories_;  // one for each replica; empty: released
+  std::vector<Memory> lanes_;     // HostForm::micro: of the other workers, replica by replica
   // By path, while the arenas are released: the bytes of a state in each replica, or those that all
   // of them have.
   std::map<std::string, std::vector<std::vector<std::byte>>, std::less<>> kept_;
   // By path: states that are read in shared pages, and the pages.
   std::map<std::string, std::shared_ptr<const SharedPages>, std::less<>> shared_;
   HostSide host_;
-  RunContext context_;
+  RunContext context_;  // of worker 0, which is the thread that calls
+  std::vector<std::unique_ptr<RunContext>> contexts_;  // of the others
+  std::unique_ptr<Workers> workers_;                   // null: none
+  Gate gate_;
+  Rounds rounds_;
+  std::optional<SideLoop> side_loop_;
+  std::vector<std::array<int32_t, 4>> rng_;  // of each replica, when a side loop begins
+  int threads_ = 1;                          // of the present run
+  int active_ = 1;                           // workers of it
   Times timestamps_;
   bool is_flushing_ = true;
   bool is_stale_ = true;  // the block `preprocess` must run

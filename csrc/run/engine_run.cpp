@@ -11,10 +11,8 @@
 
 namespace poptorch::run {
 
-void Engine::run(const std::vector<void*>& host, int threads, const std::function<void()>& poll) {
-  USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
-             " host tensors were given, the program has ", program_.streams.size(), " streams.");
-  USER_CHECK(has_memory(), "[run] the program's memory was released. Call restore() first.");
+void Engine::start_run(const std::vector<void*>& host, int threads,
+                       const std::function<void()>& poll) {
   host_.tensors = host.data();
   for (size_t i = 0; i < host.size(); ++i) {
     if (host_.slices[i].mode != OutputMode::sum) continue;
@@ -22,9 +20,18 @@ void Engine::run(const std::vector<void*>& host, int threads, const std::functio
     host_.sums[i].resize(
         static_cast<size_t>(replicas() * type.numel() * bytes_of_sum(type.dtype)));
   }
-  context_.threads = std::clamp(threads, 1, program_.threads);
+  threads_ = std::clamp(threads, 1, program_.threads);
+  active_ = std::min(options_.workers, threads_);
+  context_.threads = threads_;
   context_.iteration = 0;
   context_.poll.start(poll);
+}
+
+void Engine::run(const std::vector<void*>& host, int threads, const std::function<void()>& poll) {
+  USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
+             " host tensors were given, the program has ", program_.streams.size(), " streams.");
+  USER_CHECK(has_memory(), "[run] the program's memory was released. Call restore() first.");
+  start_run(host, threads, poll);
   const SettingsScope scope(&program_.settings);
   const ProgramMode mode(is_flushing_);
   if (is_stale_ && program_.preprocess >= 0) {
@@ -49,20 +56,12 @@ bool Engine::needs_all_replicas(const Instruction& instruction) const {
   }
 }
 
-void Engine::enter_replica(int replica) {
-  context_.replica = replica;
-  context_.memory = &memories_[static_cast<size_t>(replica)];
-}
-
 void Engine::run_joint(const Block& block, int64_t inner) {
   const size_t count = block.instructions.size();
   for (size_t begin = 0; begin < count;) {
     size_t end = begin;
     while (end < count && !needs_all_replicas(block.instructions[end])) ++end;
-    for (int r = 0; end > begin && r < replicas(); ++r) {
-      enter_replica(r);
-      context_.run(block, begin, end, inner);
-    }
+    if (end > begin) run_replicas(block, begin, end, inner);
     if (end == count) return;
     const Instruction& joint = block.instructions[end];
     if (joint.kind == Instruction::Kind::loop) {
@@ -78,6 +77,9 @@ void Engine::run_joint(const Block& block, int64_t inner) {
 void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
   const Block& body = program_.blocks[static_cast<size_t>(loop.index)];
   const bool is_device_loop = loop.index == program_.device_loop;
+  if (is_side(HostForm::micro) && side_loop_->block == loop.index) {
+    return run_side({loop, 0, replicas(), inner});
+  }
   context_.enter_loop(loop.index);
   for (int64_t i = 0; i < loop.count; ++i) {
     context_.next_iteration(i);
@@ -111,14 +113,41 @@ void Engine::reduce(const Instruction& instruction) {
       reduce_inputs_.push_back(at[0]);
       reduce_outputs_.push_back(at[1]);
     }
-    reduce_elements({what.dtype, what.numel, what.is_mean}, reduce_inputs_, reduce_outputs_,
-                    context_.threads);
+    reduce_group({what.dtype, what.numel, what.is_mean});
   }
 }
 
+void Engine::reduce_group(const Reduction& what) {
+  constexpr int64_t grain = 1 << 14;  // numbers that are worth a worker
+  const int64_t parts = std::min<int64_t>(active_, what.numel / grain);
+  if (!is_side(HostForm::replicas) || parts < 2) {
+    return reduce_elements(what, reduce_inputs_, reduce_outputs_, threads_);
+  }
+  workers_->run([&](int worker) {
+    Reduction part = what;
+    part.first = what.numel * worker / parts;
+    part.numel = what.numel * (worker + 1) / parts - part.first;
+    if (worker < parts) reduce_elements(part, reduce_inputs_, reduce_outputs_, 1);
+  });
+}
+
 void Engine::set_profiling(bool is_on) {
-  context_.is_profiling = is_on;
-  if (is_on) context_.spent.assign(program_.sources.size(), {});
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    RunContext& own = context(worker);
+    own.is_profiling = is_on;
+    if (is_on) own.spent.assign(program_.sources.size(), {});
+  }
+}
+
+std::vector<Spent> Engine::spent() const {
+  std::vector<Spent> all = context_.spent;
+  for (const auto& other : contexts_) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].runs += other->spent[i].runs;
+      all[i].ns += other->spent[i].ns;
+    }
+  }
+  return all;
 }
 
 void Engine::watch_states() {

@@ -27,10 +27,16 @@ void Poll::start(const std::function<void()>& fn) {
   next_ns_ = now_ns() + poll_interval_ns;
 }
 
+bool Poll::is_due() const { return fn_ != nullptr && now_ns() >= next_ns_; }
+
 void Poll::call() {
-  if (fn_ == nullptr || now_ns() < next_ns_) return;
   (*fn_)();
   next_ns_ = now_ns() + poll_interval_ns;
+}
+
+void RunContext::call_poll() {
+  if (gate == nullptr) return poll.call();
+  gate->alone([&] { poll.call(); });
 }
 
 void RunContext::run(const assemble::Block& block, size_t begin, size_t end, int64_t inner) {

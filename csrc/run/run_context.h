@@ -11,6 +11,7 @@
 #include "assemble/program.h"
 #include "run/arena.h"
 #include "run/float_watch.h"
+#include "run/gate.h"
 #include "run/streams.h"
 #include "support/error.h"
 
@@ -40,6 +41,7 @@ struct HostSide {
 class Poll {
  public:
   void start(const std::function<void()>& fn);
+  bool is_due() const;
   void call();
 
  private:
@@ -67,6 +69,7 @@ class RunContext {
   int threads = 1;
 
   Poll poll;
+  Gate* gate = nullptr;  // null: no other worker runs
   std::unique_ptr<FloatWatch> watch;  // null: no checks
   bool is_profiling = false;
   std::vector<Spent> spent;  // empty: no profile
@@ -84,7 +87,8 @@ class RunContext {
     if (watch != nullptr) watch->enter_loop(block);
   }
   void next_iteration(int64_t i) {
-    poll.call();
+    if (poll.is_due()) call_poll();
+    if (gate != nullptr) gate->pass();
     if (watch != nullptr) watch->next(i);
   }
   void leave_loop() {
@@ -94,6 +98,7 @@ class RunContext {
  private:
   using Instruction = assemble::Instruction;
 
+  void call_poll();
   void run_one(const Instruction& instruction, int64_t inner);
   void run_timed(const Instruction& instruction, int64_t inner);
   void run_watched(const Instruction& instruction, int64_t inner);
