@@ -22,6 +22,8 @@ void Engine::start_run(const std::vector<void*>& host, int threads,
   }
   threads_ = std::clamp(threads, 1, program_.threads);
   active_ = std::min(options_.workers, threads_);
+  // A worker's calls cut sums as those of a run in turn, which may use all threads.
+  program_.settings.library_threads = active_ > 1 ? threads_ : 0;
   context_.threads = threads_;
   context_.iteration = 0;
   context_.poll.start(poll);

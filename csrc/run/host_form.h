@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+
+#include "assemble/program.h"
 
 namespace poptorch::run {
 
@@ -15,5 +18,20 @@ enum class HostForm : uint8_t { in_turn, replicas, micro };
 // The form that POPTORCH_HOST calls by that name; a user error that lists the names for others.
 HostForm host_form_from_name(std::string_view name);
 std::string_view name_of(HostForm form);
+
+struct HostPlan {
+  HostForm form = HostForm::in_turn;
+  int workers = 1;
+  std::string reason;  // why this form and no other
+};
+
+struct HostOptions {
+  std::string asked;  // the name of a form; empty: the one that is estimated to be the fastest
+  int replicas = 1;
+  int threads = 1;
+};
+
+// How a program runs. A form that does not apply to it is replaced by in_turn; `reason` says why.
+HostPlan plan_host(const assemble::Program& program, const HostOptions& options);
 
 }  // namespace poptorch::run
