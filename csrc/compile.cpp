@@ -163,6 +163,7 @@ std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Pr
   reports.algorithms = assemble::op_report(module, true);
   reports.ipus = place::ipus_used(module);
   reports.host = run::plan_host(program, {options.host, options.replicas, options.threads});
+  if (reports.host.bytes > 0) reports.memory_bytes["workers"] = reports.host.bytes;
   run::EngineOptions engine{options.replicas, options.poison,
                             options.record_floats && !options.check_floats,
                             options.input_group_size, options.orthogonal_input_groups};

@@ -57,11 +57,14 @@ std::vector<Extent> find_persistent(const ir::Module& module) {
 
 std::vector<Extent> find_carried(const ir::Graph& body) {
   std::vector<Extent> extents;
+  const auto add = [&](const ir::Value& value) {
+    const int64_t addr = plan::addr_of(value);
+    extents.push_back({addr, addr + value.type.bytes()});
+  };
   for (const auto& op : body.ops) {
-    if (op->name != ir::op::input) continue;
-    const int64_t addr = plan::addr_of(*op->result());
-    extents.push_back({addr, addr + op->result()->type.bytes()});
+    if (op->name == ir::op::input) add(*op->result());
   }
+  for (const ir::Value* output : body.outputs) add(*output);  // an input may be absent
   return sorted(std::move(extents));
 }
 

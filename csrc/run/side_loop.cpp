@@ -124,6 +124,17 @@ const Extent* extent_at(const std::vector<Extent>& extents, int64_t addr) {
   return addr < found->end ? &*found : nullptr;
 }
 
+int64_t rounds_of(const assemble::Program& program, int block) {
+  for (const assemble::Block& one : program.blocks) {
+    for (const Instruction& instruction : one.instructions) {
+      const bool is_it = instruction.kind == Kind::loop &&
+                         instruction.index == block;
+      if (is_it) return instruction.count;
+    }
+  }
+  return 1;
+}
+
 std::optional<SideLoop> find_side_loop(const assemble::Program& program) {
   SideLoop loop;
   loop.block = program.micro_loop >= 0 ? program.micro_loop : program.device_loop;

@@ -30,6 +30,9 @@ struct SideLoop {
 // round.
 std::optional<SideLoop> find_side_loop(const assemble::Program& program);
 
+// How often the loop with this body runs it.
+int64_t rounds_of(const assemble::Program& program, int block);
+
 // The extent that an address lies in, in a list in order; nullptr: none.
 const assemble::Extent* extent_at(const std::vector<assemble::Extent>& extents, int64_t addr);
 
