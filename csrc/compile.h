@@ -19,6 +19,7 @@
 #include "ir/graph.h"
 #include "place/place.h"
 #include "run/executable.h"
+#include "run/host_form.h"
 #include "support/settings.h"
 
 namespace poptorch {
@@ -40,6 +41,7 @@ struct CompileOptions {
   bool power_of_two_ipus = false;  // their number must be a power of two
   int input_group_size = 1;        // replicas that read the same inputs: neighbours, or
   bool orthogonal_input_groups = false;  // every n-th one where there are n groups
+  std::string host;  // POPTORCH_HOST: the form to run in (run/host_form.h); empty: the fastest
 
   // The defaults, with what the environment variables named above say.
   static CompileOptions from_environment();
@@ -58,6 +60,7 @@ struct Reports {
   std::map<std::string, std::map<std::string, int64_t>> algorithms;
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
+  run::HostPlan host;
 };
 
 // An executable with its reports.

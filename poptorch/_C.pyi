@@ -311,6 +311,8 @@ class Executable:
         ``flops`` (None: not known) and ``bytes`` are those of one run. Loops are not among them,
         what runs in them is.
         """
+    def host_form(self) -> dict[str, str | int]:
+        """How replicas and micro-batches run: ``form``, ``workers`` and the ``reason``."""
     def step_times(self) -> dict[str, int]:
         """Wall time of each compile step in ns."""
 

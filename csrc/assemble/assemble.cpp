@@ -7,6 +7,7 @@
 
 #include "assemble/direct_streams.h"
 #include "assemble/float_checks.h"
+#include "assemble/lanes.h"
 #include "assemble/resident.h"
 #include "ir/bodies.h"
 #include "ir/part.h"
@@ -112,6 +113,8 @@ class Assembler {
     add_block(main, 1);
     if (preprocess != nullptr) program_.preprocess = add_block(*preprocess, 1);
     program_.scratch = find_scratch(module_);
+    program_.persistent = find_persistent(module_);
+    program_.runs_user_code = runs_user_code(module_);
     program_.resident = find_resident(module_, directs_, shareable_);
     check_kernels();
     sort_by_name();
@@ -124,6 +127,8 @@ class Assembler {
     const size_t number = program_.blocks.size();
     program_.blocks.emplace_back();
     Block block;
+    block.carried = find_carried(graph);
+    block.rng_addr = find_rng_step(module_, graph);
     add_directs(graph, steps, block);
     for (const auto& op : graph.ops) {
       add_op(*op, steps, block);

@@ -77,11 +77,21 @@ struct Source {
   ops::Work work;         // of one run
 };
 
+// Bytes [begin, end) of an arena.
+struct Extent {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 // The instructions of one graph. Replicas run them independently up to the next one that needs all
 // of them (an all_reduce, or a loop that has one inside).
 struct Block {
   std::vector<Instruction> instructions;
   bool is_joint = false;  // has an instruction that needs all replicas
+  std::vector<Extent> carried;  // of a loop's body: what a round hands on to the next
+  // Of a body that advances the random state, once a round, and changes it by nothing else: where
+  // the state lies. -1: others.
+  int64_t rng_addr = -1;
 };
 
 struct Stream {
@@ -113,12 +123,6 @@ struct State {
   bool is_channels_last = false;  // it lies in the arena with dimension 1 as the last one
 };
 
-// Bytes [begin, end) of an arena.
-struct Extent {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 struct Constant {
   int64_t addr = 0;
   std::vector<std::byte> bytes;
@@ -148,6 +152,8 @@ struct Program {
   int64_t arena_bytes = 0;
   std::vector<Extent> resident;  // what a run usually touches, in order
   std::vector<Extent> scratch;   // in order; may overlap with it
+  std::vector<Extent> persistent;  // states and constants
+  bool runs_user_code = false;     // functions and ops of the user's, which must run in order
   int64_t device_iterations = 1;
   int device_loop = -1;  // the block that is one device iteration; -1: `main` itself
   int micro_loop = -1;   // the block that is one micro-batch of several; -1: none

@@ -56,6 +56,7 @@ constexpr std::pair<std::string_view, SetOption> option_setters[] = {
     {"power_of_two_ipus", set_option<&CompileOptions::power_of_two_ipus>},
     {"input_group_size", set_option<&CompileOptions::input_group_size>},
     {"orthogonal_input_groups", set_option<&CompileOptions::orthogonal_input_groups>},
+    {"host", set_option<&CompileOptions::host>},
 };
 
 [[noreturn]] void unknown_option(const std::string& name) {
@@ -234,6 +235,15 @@ std::vector<std::string> steps(const Executable& self) {
 
 py::list shares(const Executable& self) { return shares_of(self.reports.shares); }
 
+py::dict host_form(const Executable& self) {
+  const run::HostPlan& host = self.reports.host;
+  py::dict row;
+  row["form"] = std::string(run::name_of(host.form));
+  row["workers"] = host.workers;
+  row["reason"] = host.reason;
+  return row;
+}
+
 py::dict step_times(const Executable& self) {
   py::dict out;
   for (const auto& [step, ns] : self.reports.step_times_ns) out[py::str(step)] = ns;
@@ -314,6 +324,7 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("first_non_finite", &first_non_finite,
            "The first value of the last run that is not finite, as a dict, or None.")
       .def_property_readonly("is_recording_floats", &Executable::is_recording_floats)
+      .def("host_form", &host_form, "How replicas and micro-batches run, and why: a dict.")
       .def("step_times", &step_times);
 }
 

@@ -180,7 +180,7 @@ std::vector<std::array<int64_t, 2>> Executable::timestamps() const {
   return engine_.timestamps();
 }
 
-std::vector<Engine::Spent> Executable::spent() const {
+std::vector<Spent> Executable::spent() const {
   const Lock lock = locked("reading times of");
   return engine_.spent();
 }

@@ -78,7 +78,7 @@ class Executable {
   std::vector<std::array<int64_t, 2>> stream_times(std::string_view stream) const;
   // Starts (from zero) or stops counting the time of each op; see Engine::set_profiling.
   void set_profiling(bool is_on);
-  std::vector<Engine::Spent> spent() const;
+  std::vector<Spent> spent() const;
   // The first value of the last run that is not finite, if there is one; a user error unless the
   // program records it.
   std::optional<NonFinite> first_non_finite() const;

@@ -24,6 +24,9 @@ struct Settings {
   bool has_gemm_loops = false;      // POPTORCH_GEMM: f32 products by loops of our own, not by the
                                     // BLAS; where it is not set, unless the processor is Intel's
 
+  int library_threads = 0;  // that calls of torch and oneDNN use, for which sums may depend on it,
+                            // on whichever thread of the program; 0: those that the kernel may use
+
   // A user error for a word that a variable does not take.
   static Settings from_environment();
 

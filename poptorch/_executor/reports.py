@@ -61,8 +61,9 @@ class Reports:
             for all of it at any moment, with the gaps. Beside that ``transfers``, the bytes that
             one call moves between the chip and streaming memory, in each replica, and
             ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
-            the most that one op has. Memory that one
-            value takes over from another counts once. A result is no activation even while the
+            the most that one op has. ``workers``: the most that a program takes beside these in
+            order to run micro-batches side by side, in all replicas; absent when it does not.
+            Memory that one value takes over from another counts once. A result is no activation even while the
             program still reads it: it usually lies in the caller's memory, not in the arena.
 
         Raises:

@@ -162,6 +162,7 @@ Prepared onednn_bf16(P p) {
   if (!p.is(Direction::weight_gradient)) return by_onednn(p, aten::Memory::planned);
   Prepared prepared = through_aten({p.call->op, 1});
   const auto run = [run = std::move(prepared.run)](const Args& args) {
+    const aten::SingleThreadedCalls single;
     run({args.inputs, args.outputs, args.scratch, 1});
   };
   return {run, prepared.scratch_bytes};
