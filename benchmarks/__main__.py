@@ -1,7 +1,7 @@
 """Measures poptorch and PyTorch side by side.
 
 Examples:
-    python -m benchmarks                         step times of all workloads, beside their floors
+    python -m benchmarks                         step times and floors of all workloads
     python -m benchmarks --quick                 smaller networks, under five minutes
     python -m benchmarks --peers                 torch.compile, ONNX Runtime and OpenVINO too
     python -m benchmarks -w bert -w lstm --mode train
@@ -10,8 +10,8 @@ Examples:
     python -m benchmarks --switches              what each optimization is worth
     python -m benchmarks all --peers             everything, in about an hour
     python -m benchmarks --report                write the tables in benchmarks/results/
-    python -m benchmarks gemm convolutions       single products and convolutions, beside ATen's
-    python -m benchmarks.kernels                 single kernels, beside eager
+    python -m benchmarks gemm convolutions       single products and convolutions, and ATen's
+    python -m benchmarks.kernels                 single kernels, compared with eager
 
 Figures are kept in a file, from which --report takes them: parts may be measured one at a time.
 """

@@ -74,7 +74,7 @@ def _mean(mode, kind):
 
 
 def _beside_best(mode):
-    """The least speed beside the best of all peers of a workload.
+    """The least speed compared with the best of all peers of a workload.
 
     Without the tiny network, which has a bar of its own.
     """

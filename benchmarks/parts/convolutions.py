@@ -1,4 +1,4 @@
-"""Convolutions one by one, beside ATen: ``python -m benchmarks convolutions``.
+"""Convolutions one by one, compared with ATen: ``python -m benchmarks convolutions``.
 
 Of ours the kernels' time by the profile of a training step counts, of ATen the call's: once with
 row-major images, as a user's program gives them, and once with channels-last ones, as they lie

@@ -1,4 +1,4 @@
-"""What a model waits for its data: poptorch.DataLoader beside torch's, with the same workers.
+"""How long a model waits for data: poptorch.DataLoader and torch's, with the same workers.
 
 The data set is image-like: a sample is cut out of an array, at random, mirrored at times, made a
 float tensor and normalized; a decoder that uses the processor for so many milliseconds stands
@@ -36,7 +36,7 @@ class Images(Dataset):
     """Pictures of ``SIDE`` x ``SIDE`` out of larger ones, with labels.
 
     Args:
-        decode_ms: processor time that each sample costs beside its augmentation.
+        decode_ms: processor time that each sample costs in addition to its augmentation.
     """
 
     def __init__(self, decode_ms):

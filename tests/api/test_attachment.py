@@ -260,7 +260,7 @@ def test_a_module_that_changes_while_its_executor_is_detached():
 
 
 def test_attaching_that_fails_changes_nothing():
-    """Two weights in one memory, of which runs change both: no program can have them."""
+    """Two weights in one memory, both changed by runs: no program can have them."""
     (net, _, model), (_, _, other) = trained(), trained()
     model(X), other(X), model.detachFromDevice()
     data = net.norm.weight.data

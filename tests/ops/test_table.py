@@ -33,7 +33,7 @@ def schemas_of(overload):
 
 
 def plain_arguments(schema):
-    """Names of the arguments that are no tensors."""
+    """Names of the non-tensor arguments."""
     return {a.name for a in schema.arguments if "Tensor" not in str(a.type)}
 
 

@@ -17,7 +17,7 @@ ADDRESS = re.compile(r"\b(addr|scratch_addr)=(\[[^]]*\]|\d+)")
 
 
 def equal(ours, expected):
-    """Equal bits, where a NaN is as good as another one."""
+    """Equal bits; any NaN equals any other."""
     return torch.equal(ours.nan_to_num(), expected.nan_to_num())
 
 
@@ -94,7 +94,7 @@ FIXED = (" view ", " loop ", " input ", " state ", "assign ", " constant ")
 
 
 def corrupted(text, rng):
-    """Planned text with the address of one value changed to that of another one."""
+    """Planned text with the address of one value changed to that of another value."""
     lines = text.splitlines()
     movable = [i for i, line in enumerate(lines) if re.search(r"[{ ]addr=\d", line)
                and not any(name in line for name in FIXED)]

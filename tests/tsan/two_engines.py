@@ -121,7 +121,7 @@ def compile_texts():
 
 
 def lives():
-    """What the threads do, each with a module and data of its own, made anew alike."""
+    """What the threads do, each with its own module and data, made in the same way."""
     torch.manual_seed(1)
     return [(train, Trained().train(), torch.randn(64, 3, 32, 32), torch.randint(10, (64,))),
             (infer, Inferred().eval(), torch.randint(100, (32, 12)))]
