@@ -2,10 +2,11 @@
 
     python -m benchmarks.host_forms [workload ...] [--rounds 12]
 
-Each workload trains with micro-batches and with two replicas, and infers with device iterations. The
-forms are timed alternately in one process. A row has the median time of a call in turn, and how many
-times as fast the other forms are (``-``: the form does not apply). ``chosen`` is the form that a
-program takes without POPTORCH_HOST.
+Each workload trains with micro-batches and with two replicas, and infers with device iterations.
+The forms are timed alternately in one process. A row has the median time of a call in turn, and how
+many times as fast the other forms are (``-``: the form does not apply). ``chosen`` is the form that
+a program takes without POPTORCH_HOST. On a machine that does other work, too, the figures say
+little.
 """
 
 import argparse

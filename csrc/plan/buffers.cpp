@@ -313,7 +313,7 @@ class Walk {
       if (is_carried_unchanged(body, i)) extend(storage[i].buffer, {span.begin, span.end});
       carried_.insert(find(storage[i].buffer));
     }
-    // Operands that share memory would seem to need copies in the body, too, until they have copies.
+    // Until operands that share memory have copies, the body would seem to need some, too.
     const bool is_apart = copies.size() == copies_before;
     visit(body, storage);
     for (size_t i = 0; i < op.operands.size(); ++i) {

@@ -117,8 +117,8 @@ std::vector<SideLoop::Segment> segments_of(const std::map<int64_t, Use>& uses, s
 }  // namespace
 
 const Extent* extent_at(const std::vector<Extent>& extents, int64_t addr) {
-  auto found = std::upper_bound(extents.begin(), extents.end(), addr,
-                                [](int64_t wanted, const Extent& one) { return wanted < one.begin; });
+  const auto is_before = [](int64_t wanted, const Extent& one) { return wanted < one.begin; };
+  auto found = std::upper_bound(extents.begin(), extents.end(), addr, is_before);
   if (addr < 0 || found == extents.begin()) return nullptr;
   --found;
   return addr < found->end ? &*found : nullptr;

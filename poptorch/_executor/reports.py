@@ -63,8 +63,9 @@ class Reports:
             ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
             the most that one op has. ``workers``: the most that a program takes beside these in
             order to run micro-batches side by side, in all replicas; absent when it does not.
-            Memory that one value takes over from another counts once. A result is no activation even while the
-            program still reads it: it usually lies in the caller's memory, not in the arena.
+            Memory that one value takes over from another counts once. A result is no activation
+            even while the program still reads it: it usually lies in the caller's memory, not in
+            the arena.
 
         Raises:
             poptorch.Error: The model is not compiled.
