@@ -77,7 +77,11 @@ class Inliner {
     for (ir::Value*& operand : op->operands) {
       if (operand != nullptr) operand = find(operand);
     }
-    if (op->name == ir::op::ipu_copy) op->attrs.set(ir::attr::from, ipu_of_.at(op->operand(0)->op));
+    if (op->name == ir::op::ipu_copy) {
+      ir::Value*& from = op->operands[0];  // not from where it passed by
+      while (from->op->name == ir::op::ipu_copy) from = from->op->operands[0];
+      op->attrs.set(ir::attr::from, ipu_of_.at(from->op));
+    }
     ipu_of_[op.get()] = ipu;
     const auto [at, is_new] = placed_.try_emplace(op->attrs.get_int(ir::attr::position));
     if (is_new) {

@@ -57,6 +57,7 @@ void Wiring::take_ops() {
     const int64_t found = groups_.find(*op);
     if (op->name == ir::op::ipu_copy) {
       copies_[{op->operand(0), op->attrs.get_int(ir::attr::ipu)}] = op.get();
+      copied_[op.get()] = op->operand(0);
     }
     if (found >= 0) {
       Body& body = bodies_[static_cast<size_t>(found)];
@@ -94,7 +95,7 @@ ir::Value* Wiring::operand_of(size_t task, const ir::Op& reader, ir::Value* valu
   if (groups_.everywhere.contains(&maker)) {
     return made_here(task, value);
   } else if (maker.name == ir::op::ipu_copy) {
-    here = arrive(task, &reader, maker.operand(0));
+    here = arrive(task, &reader, copied_.at(&maker));
   } else if (home >= 0 && ipu_of(static_cast<size_t>(home)) != ipu_of(task)) {
     // A loop may carry a value that its body does not read; place leaves it where it is.
     ir::Attrs attrs = attrs_at(task, &reader);

@@ -72,6 +72,7 @@ class Wiring {
   std::unordered_map<const ir::Value*, std::vector<size_t>> holders_;  // tasks that hold a value
   // The copy of a value to another IPU that place made.
   std::map<std::pair<const ir::Value*, int64_t>, ir::Op*> copies_;
+  std::unordered_map<const ir::Op*, ir::Value*> copied_;  // what such a copy copied before the cut
   std::unordered_set<const ir::Op*> used_copies_;
 };
 

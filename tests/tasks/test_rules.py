@@ -34,8 +34,8 @@ ASSIGNS_N = '  assign %x {ipu=0, path="n", stage=0}\n  output %x\n'
 # What is replaced by what, and the words of the error.
 BROKEN = {
     "operand type": ("%x = input {index=0, ipu=1, stage=1} : f32[2]",
-                     "%x = input {index=0, ipu=1, stage=1} : f32[3]",
-                     r"operand 0 is f32\[2\], its body reads f32\[3\]|declared"),
+                     "%x = input {index=0, ipu=1, stage=1} : f32[1]",
+                     r"operand 0 is f32\[2\], its body reads f32\[1\]"),
     "operand number": ("input {index=0", "input {index=1",
                        "has 1 operands, its body reads number 1"),
     "unread operand": ("task %x.ipu1 {", "task %x.ipu1, %x.ipu1 {",
@@ -43,13 +43,15 @@ BROKEN = {
     "result count": ("output %x\n", "output\n", "has 1 results, its body has 0"),
     "result type": ("ipu=0, part=\"forward\", stage=0} : f32[2]",
                     "ipu=0, part=\"forward\", stage=0} : f32[3]",
-                    r"result 0 is f32\[3\], its body gives f32\[2\]|moves a value"),
+                    "moves a value of another type"),
     "no part": (", part=\"forward\", stage=1}", ", stage=1}",
                 "needs `part`: forward, backward or both"),
     "unknown part": ("part=\"forward\", stage=1", "part=\"all\", stage=1", "has part=\"all\""),
-    "one body": ("body=@micro.s1", "body=@micro.s0", "another task has the same body|operands"),
-    "a loop runs it": ("  task %x.ipu1", "  loop {body=@micro.s0, count=1}\n  task %x.ipu1",
-                       "runs @micro.s0, which is the body of a task|carries 0 values"),
+    "one body": ("  %x.ipu1 = ipu_copy", "  %y = task {body=@micro.s0, ipu=0, part=\"forward\", "
+                 "stage=0} : f32[2]\n  %x.ipu1 = ipu_copy", "another task has the same body"),
+    "a loop runs it": ("  task %x.ipu1", "  %l = loop %x {body=@micro.s0, count=1} : f32[2]\n"
+                       "  task %x.ipu1",
+                       "runs @micro.s0, which is the body of a task"),
     "tasks in tasks": ("  output %x\n", "  task {body=@other, ipu=0, part=\"forward\", stage=0}\n"
                        "  output %x\n}\n\ngraph other {\n  output\n",
                        "is in the body of another task"),
