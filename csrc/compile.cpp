@@ -22,6 +22,7 @@
 #include "support/error.h"
 #include "support/heap.h"
 #include "support/switches.h"
+#include "tasks/cut.h"
 
 namespace poptorch {
 
@@ -240,9 +241,12 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
   steps.run("place", [&] {
     steps.reports().shares = place::place(*module);
     place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
+    if (options.cut_tasks) tasks::cut(*module);
   });
   steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
 
+  // The CPU runs the stages in turn.
+  tasks::inline_tasks(*module);
   steps.run_passes(5, "lower", lower::cpu::lower);
   steps.between(5, "lower", ir::Level::lowered);
 
