@@ -1,0 +1,149 @@
+#include "support/measured.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <shared_mutex>
+
+#include "support/error.h"
+#include "support/measured_file.h"
+#include "support/settings.h"
+
+namespace poptorch {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+// The least time of each, in turns, after one run that is not counted: it takes fresh memory.
+std::vector<double> times_us(const std::vector<Trial>& trials) {
+  constexpr int least_rounds = 3, most_rounds = 40;
+  constexpr double enough_us = 4000;
+  for (const Trial& trial : trials) trial();
+  std::vector<double> least(trials.size(), INFINITY);
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0; round < most_rounds; ++round) {
+    if (round >= least_rounds && us_since(begin) > enough_us) break;
+    for (size_t i = 0; i < trials.size(); ++i) {
+      const Clock::time_point start = Clock::now();
+      trials[i]();
+      least[i] = std::min(least[i], us_since(start));
+    }
+  }
+  return least;
+}
+
+// What is known in this process. No result: the tables choose, now and later, as what a process
+// computes may not change.
+class Known {
+ public:
+  // Whether the problem has been asked for.
+  bool find(const std::string& key, const Measured*& found) const {
+    const std::shared_lock lock(mutex_);
+    const auto at = problems_.find(key);
+    if (at == problems_.end()) return false;
+    found = at->second.has_value() ? &*at->second : nullptr;
+    return true;
+  }
+
+  const Measured* keep(const std::string& key, std::optional<Measured> found) {
+    const std::unique_lock lock(mutex_);
+    const auto& kept = problems_.emplace(key, std::move(found)).first->second;
+    return kept.has_value() ? &*kept : nullptr;
+  }
+
+  // Held while the process measures, so that trials do not disturb each other. Trials of one
+  // problem may have problems of their own.
+  std::recursive_mutex measuring;
+  int depth = 0;  // of the thread that measures
+  bool may_store = false;
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::map<std::string, std::optional<Measured>> problems_;
+};
+
+Known& known() {
+  static Known own;
+  return own;
+}
+
+bool has_algorithms(const Measured& found, const std::vector<std::string>& algorithms) {
+  const auto is_one = [&](const Timing& timing) {
+    return std::find(algorithms.begin(), algorithms.end(), timing.algorithm) != algorithms.end();
+  };
+  return found.timings.size() == algorithms.size() &&
+         std::all_of(found.timings.begin(), found.timings.end(), is_one);
+}
+
+std::optional<Measured> measure(const MeasuredFile& file, const std::string& problem,
+                                const std::vector<std::string>& algorithms,
+                                const std::function<std::vector<Trial>()>& make_trials) {
+  const auto stored = file.read();
+  const auto at = stored.find(problem);
+  if (at != stored.end() && has_algorithms(at->second, algorithms)) return at->second;
+  // The file has the problem otherwise only when someone edited it.
+  if (!known().may_store || at != stored.end()) return {};
+  try {
+    const std::vector<Trial> trials = make_trials();
+    if (trials.empty()) return {};
+    INTERNAL_CHECK(trials.size() == algorithms.size(), trials.size(), " trials of ",
+                   algorithms.size(), " algorithms");
+    const std::vector<double> us = times_us(trials);
+    Measured found;
+    for (size_t i = 0; i < us.size(); ++i) {
+      // The file has tenths; the fastest is the same when it is read.
+      found.timings.push_back({algorithms[i], std::max(std::round(us[i] * 10) / 10, 0.1)});
+    }
+    std::stable_sort(found.timings.begin(), found.timings.end(),
+                     [](const Timing& a, const Timing& b) { return a.us < b.us; });
+    if (!file.add(problem, found)) return {};
+    return found;
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+std::string Measured::text() const {
+  std::string others;
+  for (size_t i = 1; i < timings.size(); ++i) {
+    others += concat(", ", timings[i].algorithm, " ", std::lround(timings[i].us), " us");
+  }
+  return concat(timings[0].algorithm, " (measured ", std::lround(timings[0].us), " us", others,
+                ")");
+}
+
+const Measured* measured(const std::string& problem, const std::vector<std::string>& algorithms,
+                         const std::function<std::vector<Trial>()>& make_trials) {
+  const Settings& present = settings();
+  if (!present.measures || present.cache_folder.empty() || processor_text().empty()) return nullptr;
+  std::string line = concat(problem, " ", simd::name_of(present.isa), " of");
+  for (const std::string& algorithm : algorithms) line += concat(" ", algorithm);
+  const std::string key = concat(present.cache_folder, "\t", line);
+  Known& all = known();
+  const Measured* found = nullptr;
+  if (all.find(key, found)) return found;
+  const std::lock_guard measuring(all.measuring);
+  if (all.find(key, found)) return found;
+  const MeasuredFile file(present.cache_folder);
+  std::optional<MeasuredFile::Lock> lock;
+  if (all.depth == 0) all.may_store = lock.emplace(file).is_held();
+  struct Depth {
+    int& depth;
+    explicit Depth(int& d) : depth(d) { ++depth; }
+    ~Depth() { --depth; }
+  } const inner(all.depth);
+  return all.keep(key, measure(file, line, algorithms, make_trials));
+}
+
+}  // namespace poptorch
