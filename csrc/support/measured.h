@@ -20,7 +20,7 @@ struct Timing {
 };
 
 struct Measured {
-  std::vector<Timing> timings;  // the fastest first
+  std::vector<Timing> timings;  // the chosen one first
 
   // "blocked (measured 812 us, blas 990 us)"
   std::string text() const;
@@ -29,8 +29,9 @@ struct Measured {
 // Runs the algorithm once, on the calling thread.
 using Trial = std::function<void()>;
 
-// nullptr: POPTORCH_MEASURE=0, no file to keep the result in, or `make_trials` gave none.
-// `make_trials` gives one trial for each algorithm; it may call `measured` itself. The result lives
+// The first of `algorithms`, of which there are several, is chosen unless another one is faster by
+// more than noise. nullptr: POPTORCH_MEASURE=0, no file to keep the result in, or `make_trials`
+// gave none. `make_trials` gives one trial for each algorithm; it may call `measured` itself. The result lives
 // as long as the process.
 const Measured* measured(const std::string& problem, const std::vector<std::string>& algorithms,
                          const std::function<std::vector<Trial>()>& make_trials);

@@ -1,7 +1,7 @@
 // The file that keeps what was measured on a machine (support/measured.h), one for each processor.
 //
 //   poptorch algorithms 1 <processor>
-//   <problem> TAB <algorithm>=<us> TAB <algorithm>=<us> ...      the fastest first
+//   <problem> TAB <algorithm>=<us> TAB <algorithm>=<us> ...      the chosen first
 #pragma once
 
 #include <map>
