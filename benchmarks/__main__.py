@@ -9,7 +9,7 @@ Examples:
     python -m benchmarks -w lstm --minutes 4     with more samples than its share of the time allows
     python -m benchmarks --switches              what each optimization is worth
     python -m benchmarks all --peers             everything, in about an hour
-    python -m benchmarks --report                write docs/internals/performance.md
+    python -m benchmarks --report                write the tables in benchmarks/results/
     python -m benchmarks gemm convolutions       single products and convolutions, beside ATen's
     python -m benchmarks.kernels                 single kernels, beside eager
 
@@ -50,7 +50,7 @@ def parse_arguments():
     add("--rounds", type=int, help="blocks for each backend (default: 6, with --quick 3)")
     add("--minutes", type=float, help="time of each part (default: its own, which it prints)")
     add("--switches", action="store_true", help="the same as the part of this name")
-    add("--report", action="store_true", help="write the document from what has been measured")
+    add("--report", action="store_true", help="write benchmarks/results/ from the kept figures")
     add("--prepare", action="store_true", help="let torch.compile fill its cache, and no more")
     add("--output", help=f"default: {report.FIGURES}, with --quick {QUICK_OUTPUT}")
     add("--list", action="store_true", help="print the parts, workloads and backends")

@@ -123,5 +123,5 @@ def conclude(rows):
     return conclusions(cases, "case", lambda row: f"{row['layer']} of {row['batch']}")
 
 
-PART = Part("convolutions", "convolutions of published networks, beside ATen", COLUMNS, _measure,
-            conclude, minutes=(15.0, 1.5), keys=("layer", "batch", "computes", "layout"))
+PART = Part("convolutions", "convolutions of published networks, compared with ATen", COLUMNS,
+            _measure, conclude, minutes=(15.0, 1.5), keys=("layer", "batch", "computes", "layout"))

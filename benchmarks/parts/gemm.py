@@ -144,5 +144,5 @@ def conclude(rows):
     return conclusions(rows, "dtype", lambda row: f"{row['source']} {row['form']} {row['sizes']}")
 
 
-PART = Part("gemm", "matrix products of published architectures, beside ATen", COLUMNS, _measure,
-            conclude, minutes=(2.0, 0.2), keys=("source", "form", "sizes", "dtype"))
+PART = Part("gemm", "matrix products of published architectures, compared with ATen", COLUMNS,
+            _measure, conclude, minutes=(2.0, 0.2), keys=("source", "form", "sizes", "dtype"))

@@ -134,5 +134,5 @@ def _rows(decode_ms, workers, found):
             for name, (rate, idle) in medians.items()]
 
 
-PART = Part("loader", "data loading: samples a second, and the share of time a model waits",
+PART = Part("loader", "data loading: samples per second, and the share of time that a model waits",
             COLUMNS, _measure, minutes=(1.5, 0.7), keys=("workload", "mode", "loader"))
