@@ -27,8 +27,9 @@ bool parse_gemm(std::string_view name) {
 }
 
 bool parse_measure(const std::string& text) {
-  USER_CHECK(text.empty() || text == "0" || text == "1", "[POPTORCH_MEASURE] expected 0 or 1, got \"",
-             text, "\". Set it to one of them, or unset it.");
+  USER_CHECK(text.empty() || text == "0" || text == "1",
+             "[POPTORCH_MEASURE] expected 0 or 1, got \"", text,
+             "\". Set it to one of them, or unset it.");
   return text != "0";
 }
 

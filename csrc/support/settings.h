@@ -24,7 +24,7 @@ struct Settings {
   bool has_gemm_loops = false;      // POPTORCH_GEMM: f32 products by loops of our own, not by the
                                     // BLAS; where it is not set, unless the processor is Intel's
   bool names_gemm = false;          // whether POPTORCH_GEMM is set
-  bool measures = true;             // POPTORCH_MEASURE: algorithms are measured (support/measured.h)
+  bool measures = true;             // POPTORCH_MEASURE: times algorithms (support/measured.h)
   std::string cache_folder;         // POPTORCH_CACHE_DIR or the user's cache; empty: there is none
 
   // A user error for a word that a variable does not take.

@@ -154,8 +154,6 @@ def options_without_effect() -> str:
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
-    lines += [f"| `{variable}` (environment) | {LATER[work]} |"
-              for variable, work in environment.WITHOUT_EFFECT.items()]
     lines += ["", "These are checked and kept, without a warning, and change nothing but "
               "attributes that the IR text shows:", "", "| name | requires |", "|---|---|"]
     lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
@@ -191,10 +189,11 @@ def enums() -> str:
 def algorithms() -> str:
     """docs/reference/algorithms.md."""
     lines = ["# Algorithms\n",
-             "Where an operation can be computed in several ways, the one is chosen that is "
-             "estimated to take\nthe least time; `PoplarExecutor.op_report(algorithms=True)` says "
-             "which. `POPTORCH_ALGORITHM` forces\nothers where they apply: "
-             "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
+             "Where an operation can be computed in several ways, the one is chosen that takes "
+             "the least time, as\nestimated or as "
+             "[measured on the machine](../guide/determinism.md#measured-algorithms);\n"
+             "`PoplarExecutor.op_report(algorithms=True)` says which. `POPTORCH_ALGORITHM` forces "
+             "others where they\napply: `POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
              "| name | what it is |", "|---|---|"]
     lines += [f"| `{family}:{name}` | {doc} |" for family, name, doc in _C.algorithms()]
     return "\n".join(lines) + "\n"

@@ -141,8 +141,8 @@ class Trials {
 std::string measuring_key(P p, bool) {
   const bool has_dtype = p.x.dtype == ir::DType::f32 || ir::is_half(p.x.dtype);
   if (!has_dtype || p.transposed || p.is_empty() || p.sees_padding_alone()) return "";
-  // Calls that have one thread in any run would look as fast as others are on all threads: of 16-bit
-  // gradients of weights, and with the option `deterministic`.
+  // A call that has one thread in any run would look as fast as others, which have all of them: of
+  // 16-bit gradients of weights, and with the option `deterministic`.
   const bool is_half_weight =
       p.is(Direction::weight_gradient) && (p.is_upcast || ir::is_half(p.x.dtype));
   if (is_half_weight || !is_on("torch_threads")) return "";

@@ -57,7 +57,8 @@ const GemmTable& gemm_table();
 
 // How products are measured: on a part of their size, in one thread.
 std::string measuring_key(const GemmProblem& p, bool has_unit);
-std::vector<Trial> gemm_trials(const GemmProblem& p, const std::vector<const GemmTable::Row*>& rows);
+std::vector<Trial> gemm_trials(const GemmProblem& p,
+                               const std::vector<const GemmTable::Row*>& rows);
 
 // By what split_k computes parts of the sums. Of 16-bit floats only its `bf16` counts: without one
 // Float16Gemm upcasts the operands.
