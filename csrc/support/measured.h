@@ -26,7 +26,7 @@ struct Measured {
   std::string text() const;
 };
 
-// Runs the algorithm once, on the calling thread.
+// Runs the algorithm once, on the calling thread alone: the time of its core counts.
 using Trial = std::function<void()>;
 
 // The first of `algorithms`, of which there are several, is chosen unless another one is faster by

@@ -48,13 +48,20 @@ def convolution():
     return [x, w, None], attrs
 
 
+def compute(seconds):
+    """Keeps a core busy for so long."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 def trials(**seconds):
     """Trials that take so long, and how often each ran."""
     runs = dict.fromkeys(seconds, 0)
 
     def trial(name):
         runs[name] += 1
-        time.sleep(seconds[name])
+        compute(seconds[name])
 
     return [lambda name=name: trial(name) for name in seconds], runs
 
@@ -67,6 +74,12 @@ def test_the_faster_is_chosen_and_measured_once(folder):
     before = dict(runs)
     assert _C.measured("some problem", ["slow", "fast"], calls) == found
     assert runs == before and min(before.values()) >= 4
+
+
+def test_time_without_a_core_does_not_count(folder):
+    """As that in which other programs run."""
+    calls = [lambda: time.sleep(0.003), lambda: compute(0.0005)]
+    assert _C.measured("interrupted", ["waits", "computes"], calls)[0][0] == "waits"
 
 
 def test_a_slow_algorithm_of_low_estimated_cost_is_not_chosen(folder, scale, monkeypatch):
