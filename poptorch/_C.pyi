@@ -174,6 +174,14 @@ def switches() -> list[tuple[str, str]]:
 def algorithms() -> list[tuple[str, str, str]]:
     """Family, name and help of each algorithm that ``POPTORCH_ALGORITHM`` can force."""
 
+def scale_cost(algorithm: str, factor: float) -> None:
+    """For tests: multiplies the estimated cost of ``family:name`` in this process."""
+
+def measured(
+    problem: str, algorithms: Sequence[str], trials: Sequence[Callable[[], None]]
+) -> list[tuple[str, float]] | None:
+    """For tests: (algorithm, us) of each, the chosen first; None: tables choose."""
+
 def run_passes(
     module: Module, names: Sequence[str], limit: int = -1, verify: bool = True
 ) -> list[tuple[str, bool, float]]:
@@ -429,7 +437,7 @@ def aten_allocations() -> int:
     """How often torch's own allocator was asked for memory since ATen kernels were prepared."""
 
 def isa() -> str:
-    """The instruction set that vector kernels use: ``base``, ``avx2`` or ``avx512``."""
+    """The instruction set that kernels use: ``base``, ``avx2``, ``avx512`` or ``amx``."""
 
 def machine_isas() -> list[str]:
     """The instruction sets that vector kernels can use on this machine, lowest first."""

@@ -2,19 +2,14 @@
 
 import os
 
-from poptorch.options._group import say_later
-
 # The first of them that is set says whether programs run on the IPU Model.
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 WAIT = "POPTORCH_WAIT_FOR_IPU"
 _CACHE = "POPTORCH_CACHE_DIR"
 
-# Variables without effect so far, and the work that gives them theirs, as in options._group.LATER.
-WITHOUT_EFFECT = {_CACHE: "cache"}
-
 
 def check() -> None:
-    """Checks the variables; warns once of the one that has no effect yet."""
+    """Checks the variables."""
     for variable in (*MODELS, WAIT):
         switch(variable)
     folder = os.environ.get(_CACHE)
@@ -22,7 +17,6 @@ def check() -> None:
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise ValueError(f"[{_CACHE}] expected a folder, got {folder!r}, which is none. Set "
                              f"it to a folder, or unset it.")
-        say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
 
 
 def switch(variable: str) -> bool | None:

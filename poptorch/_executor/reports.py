@@ -116,7 +116,9 @@ class Reports:
 
         Args:
             algorithms: whether names also say by which algorithm an op is computed, where there
-                are several: ``convolution [winograd]``. It depends on the processor.
+                are several: ``convolution [winograd]``. It depends on the processor. Where it
+                was chosen by measuring, the times of one thread are there, too:
+                ``addmm [blocked (measured 812 us, blas 990 us)]``.
 
         Returns:
             ``{phase: {op: count}}``; an op that runs in a loop counts once.

@@ -67,19 +67,6 @@ def test_bad_values_of_the_environment(variable, value, words, monkeypatch):
     poptorch.inferenceModel(torch.nn.ReLU())
 
 
-@pytest.mark.parametrize("variable, value, neutral", [
-    ("POPTORCH_CACHE_DIR", "no/such/folder", "")])
-def test_variables_without_effect_warn_once(variable, value, neutral, monkeypatch, capsys):
-    monkeypatch.setattr("poptorch.options._group._said", set())
-    monkeypatch.setenv(variable, neutral)
-    poptorch.inferenceModel(torch.nn.ReLU())
-    assert capsys.readouterr().err == ""
-    monkeypatch.setenv(variable, value)
-    for _ in range(2):
-        poptorch.inferenceModel(torch.nn.ReLU())
-    assert capsys.readouterr().err.count(f"[{variable}] has no effect yet") == 1
-
-
 def test_connection_type_says_when_the_device_is_taken(log):
     def order(kind):
         before = len(log())

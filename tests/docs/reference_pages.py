@@ -154,8 +154,6 @@ def options_without_effect() -> str:
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
-    lines += [f"| `{variable}` (environment) | {LATER[work]} |"
-              for variable, work in environment.WITHOUT_EFFECT.items()]
     lines += ["", "poptorch checks and stores these without a warning. They change only "
               "attributes in the IR text:", "", "| name | requires |", "|---|---|"]
     lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
@@ -192,8 +190,9 @@ def algorithms() -> str:
     """docs/reference/algorithms.md."""
     lines = ["# Algorithms\n",
              "If an operation can be computed in several ways, poptorch chooses the algorithm with "
-             "the least\nestimated time. `PoplarExecutor.op_report(algorithms=True)` shows the "
-             "choice. `POPTORCH_ALGORITHM`\nforces others where they apply: "
+             "the least\nestimated or [measured](../guide/determinism.md#measured-algorithms) time. "
+             "`PoplarExecutor.op_report(algorithms=True)`\nshows the choice. `POPTORCH_ALGORITHM` "
+             "forces others where they apply:\n"
              "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
              "| name | description |", "|---|---|"]
     lines += [f"| `{family}:{name}` | {doc} |" for family, name, doc in _C.algorithms()]
