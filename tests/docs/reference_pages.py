@@ -11,7 +11,6 @@ import poptorch
 from poptorch import _C
 from poptorch._annotations.strategy_rows import KINDS
 from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
-from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
