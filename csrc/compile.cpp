@@ -220,7 +220,7 @@ std::string Compiled::constants() const {
 }
 
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const CompileOptions& asked,
-                                  const Progress& progress) try {
+                                  const Progress& progress, const Placed& placed) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
@@ -237,6 +237,7 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
     place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
   });
   steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
+  if (placed) placed(place::ipus_used(*module));
 
   steps.run_passes(5, "lower", lower::cpu::lower);
   steps.between(5, "lower", ir::Level::lowered);
