@@ -2,6 +2,7 @@
 
 import os
 
+from poptorch.options import Options
 from poptorch.options._group import say_later
 
 # The first of them that is set says whether programs run on the IPU Model.
@@ -23,6 +24,19 @@ def check() -> None:
             raise ValueError(f"[{_CACHE}] expected a folder, got {folder!r}, which is none. Set "
                              f"it to a folder, or unset it.")
         say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
+
+
+def is_model_wanted(options: Options) -> bool:
+    """Whether options or environment choose the IPU Model: the first one that says anything."""
+    if options.use_ipu_model is not None:
+        return options.use_ipu_model
+    said = (switch(variable) for variable in MODELS)
+    return next((is_on for is_on in said if is_on is not None), False)
+
+
+def rounded_up(ipus: int) -> int:
+    """The IPUs of the smallest device that has so many: a power of two."""
+    return 1 << (ipus - 1).bit_length()
 
 
 def switch(variable: str) -> bool | None:

@@ -3,6 +3,7 @@
 import os
 from typing import Self
 
+from poptorch import _C
 from poptorch._base.checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
 from poptorch.options._group import OptionGroup
@@ -18,8 +19,22 @@ class Device(OptionGroup, part_of="Options"):
         """Chooses between the IPU Model and an IPU system; overrides ``POPTORCH_IPU_MODEL``.
 
         Args:
-            use_model: True: the IPU Model. False: a system; where none is present (always, so
-                far), the program runs on the IPU Model after a warning.
+            use_model: True: the IPU Model. False: a system; where none is present, the program
+                runs on the IPU Model after a warning.
+        """
+
+    @option("ipu_system", None, Choice(tuple(row[0] for row in _C.systems())), example="pod16",
+            is_run_time=True, default_text="None: what `POPTORCH_IPU_SYSTEM` names")
+    def system(self, name: str) -> Self:
+        """Chooses the virtual IPU system that the model runs on.
+
+        The machine then has a fixed number of IPUs of one version. An executor takes as many as
+        its program needs, and no other executor of any process can take them meanwhile.
+        ``useIpuModel(True)`` overrides it. See ``docs/guide/virtual_system.md``.
+
+        Args:
+            name: of a system. ``poptorch.devices()`` lists the devices of the one that the
+                environment variable ``POPTORCH_IPU_SYSTEM`` names.
         """
 
     @option("offline_ipu_version", None, Choice((1, 2, 21)), example=2,
