@@ -1,7 +1,6 @@
 """A device of the virtual IPU system, which executors and processes take turns with."""
 
 import gc
-import os
 import weakref
 from collections.abc import Iterable
 
@@ -11,8 +10,6 @@ from poptorch._device.busy import Busy
 from poptorch._device.systems import System
 from poptorch.errors import Error
 from poptorch.options import Options
-
-_all: "weakref.WeakSet[SystemDevice]" = weakref.WeakSet()
 
 
 class SystemDevice:
@@ -28,7 +25,6 @@ class SystemDevice:
         self._claim: ownership.Claim | None = None
         self._finalizer: weakref.finalize | None = None
         self.is_held = False
-        _all.add(self)
 
     def take(self, ipus: int | None) -> None:
         """Takes a device with so many IPUs, or raises Busy. Nothing if such a one is held.
@@ -115,12 +111,3 @@ def _range_text(numbers: list[int]) -> str:
         else:
             runs.append([number])
     return ", ".join("-".join(map(str, run)) for run in runs)
-
-
-def _begin_anew() -> None:
-    """In a process that was forked: the IPUs belong to the other one."""
-    for device in list(_all):
-        device.is_held, device._claim, device._finalizer = False, None, None
-
-
-os.register_at_fork(after_in_child=_begin_anew)

@@ -103,13 +103,9 @@ class Programs:
         self.current = program
 
     def take_device(self, program: CompiledModel) -> None:
-        """Takes the device for a program, and memory unless it has some.
-
-        It has some in a forked process, where the device still is that of the other one.
-        """
+        """Takes the device for a program, and memory."""
         self._device.take(self._ipus(program))
-        if not program.executable.has_memory:
-            self.take_memory(program)
+        self.take_memory(program)
 
     def take_memory(self, program: CompiledModel) -> None:
         """Gives a program memory again, see :func:`device_memory.restore`."""
