@@ -27,7 +27,9 @@ def folder(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POPTORCH_IPU_SYSTEM_DIR", str(tmp_path))
     monkeypatch.setenv("POPTORCH_IPU_SYSTEM", "pod4")
-    return os.path.realpath(tmp_path)
+    yield os.path.realpath(tmp_path)
+    while Child.running:
+        Child.running[0].end()
 
 
 def model(replicas=1, **settings):
@@ -40,7 +42,9 @@ def held():
 
 
 class Child:
-    """A forked process that runs a function; `end` kills it, unless it has ended."""
+    """A forked process that runs a function; `end` kills it."""
+
+    running = []
 
     def __init__(self, work):
         self.reader, writer = os.pipe()
@@ -55,6 +59,7 @@ class Child:
             finally:
                 os._exit(1)
         os.close(writer)
+        self.running.append(self)
 
     def read(self):
         return os.read(self.reader, 1000).decode()
@@ -65,6 +70,7 @@ class Child:
 
     def wait(self):
         """The exit status."""
+        self.running.remove(self)
         os.close(self.reader)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
