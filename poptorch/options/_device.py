@@ -43,7 +43,8 @@ class Device(OptionGroup, part_of="Options"):
         """Compiles for an IPU version without a device: the model can be saved, but not run.
 
         Args:
-            ipu_version: 1 (Mk1), 2 (Mk2, the default) or 21 (Mk2 with 8-bit floating point).
+            ipu_version: 1 (Mk1), 2 (Mk2, the default) or 21 (Mk2 with 8-bit floating point). A
+                virtual system with IPUs of another version refuses to load the file.
         """
 
     @option("connection_type", ConnectionType.Always, Member(ConnectionType),
@@ -64,14 +65,15 @@ class Device(OptionGroup, part_of="Options"):
         Another executor that uses it raises an error when it takes its device, until the first
         one releases it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
         environment variable ``POPTORCH_WAIT_FOR_IPU=1`` it waits instead, for another thread to
-        do that.
+        do that. In a virtual system (``docs/guide/virtual_system.md``) this also holds for
+        executors of other processes.
 
         Args:
             ipu_id: number of a device, at least 0. A system of n IPUs numbers its single IPUs from
                 0 to n - 1, then n / 2 pairs, n / 4 groups of 4, and so on. A model that needs
-                several IPUs needs the number of such a group in a system of some size; another
-                number is an error when the model is compiled. The IPU Model has all these devices,
-                and each process has devices of its own.
+                several IPUs needs the number of such a group: in the chosen virtual system, or in
+                a system of some size if none is chosen. Another number is an error. The IPU Model
+                has all these devices, and each process has devices of its own.
         """
 
     @option("auto_round_num_ipus", False, Bool())
