@@ -226,7 +226,7 @@ std::string Compiled::constants() const {
 }
 
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const CompileOptions& asked,
-                                  const Progress& progress) try {
+                                  const Progress& progress, const Placed& placed) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
@@ -244,6 +244,7 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
     if (options.cut_tasks) tasks::cut(*module);
   });
   steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
+  if (placed) placed(place::ipus_used(*module));
 
   // The CPU runs the stages in turn.
   tasks::inline_tasks(*module);

@@ -50,6 +50,8 @@ struct CompileOptions {
 
 // Called before each step: how many of `total` are done, and the name of the one that comes.
 using Progress = std::function<void(int done, int total, std::string_view step)>;
+// Called after place, with the IPUs of one replica.
+using Placed = std::function<void(int64_t ipus)>;
 
 // What compile learned on the way: reports for the user, nothing that a run needs.
 struct Reports {
@@ -78,7 +80,8 @@ struct Compiled : run::Executable {
 };
 
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module,
-                                  const CompileOptions& options, const Progress& progress = {});
+                                  const CompileOptions& options, const Progress& progress = {},
+                                  const Placed& placed = {});
 
 // The last step alone, for a module that is planned already (read from a file, say): what the text
 // says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier

@@ -157,6 +157,9 @@ def work(
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
 
+def systems() -> list[tuple[str, int, dict[str, Any], int]]:
+    """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""
+
 def passes() -> list[tuple[str, str]]:
     """Name and help of each pass: those of ``rewrite``, then those of ``lower``."""
 
@@ -380,8 +383,10 @@ def compile(
     module: Module,
     options: Mapping[str, object] = ...,
     progress: Callable[[str], None] | None = None,
+    placed: Callable[[int], None] | None = None,
 ) -> Executable:
-    """Compiles a translated module, which is emptied.
+    """Compiles a translated module, which is emptied. ``progress(step)`` is called before each
+    step, ``placed(ipus)`` after place, with the IPUs of one replica.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
     ``deterministic``, ``check_floats``, ``record_floats``,

@@ -87,7 +87,8 @@ CompileOptions to_options(const py::dict& items) {
 }
 
 std::unique_ptr<Executable> compile_module(ir::Module& module, const py::dict& items,
-                                           const std::optional<py::function>& progress) {
+                                           const std::optional<py::function>& progress,
+                                           const std::optional<py::function>& placed) {
   const CompileOptions options = to_options(items);
   Progress call;
   if (progress) {
@@ -96,9 +97,16 @@ std::unique_ptr<Executable> compile_module(ir::Module& module, const py::dict& i
       (*progress)(py::str(step.data(), step.size()));
     };
   }
+  Placed call_placed;
+  if (placed) {
+    call_placed = [&](int64_t ipus) {
+      const py::gil_scoped_acquire gil;
+      (*placed)(ipus);
+    };
+  }
   auto owned = std::make_unique<ir::Module>(std::move(module));
   const py::gil_scoped_release released;
-  return compile(std::move(owned), options, call);
+  return compile(std::move(owned), options, call, call_placed);
 }
 
 // `Share` may be const.
@@ -413,9 +421,9 @@ void bind_executable(py::module_& module) {
            "the handler of a signal raises ends it between two iterations of a loop.");
   bind_reports(type);
   module.def("compile", &compile_module, py::arg("module"), py::arg("options") = py::dict(),
-             py::arg("progress") = py::none(),
+             py::arg("progress") = py::none(), py::arg("placed") = py::none(),
              "Compiles a translated module, which is emptied. `progress(step)` is called before "
-             "each step.");
+             "each step, `placed(ipus)` after place, with the IPUs of one replica.");
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),

@@ -20,6 +20,6 @@ LATER_IN_SILENCE = {
     "poptorch.MultiConv.enableConvDithering": "estimates",
     "poptorch.MultiConv.perConvReservedTiles": "estimates",
     "poptorch.MultiConv.planType": "estimates",
-    "ipu_version of Options.useOfflineIpuTarget": "estimates",
+    "ipu_version of Options.useOfflineIpuTarget: the tiles and their memory": "estimates",
     "POPTORCH_SMALL_IPU_MODEL (environment): the size of the model": "estimates",
 }

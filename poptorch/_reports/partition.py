@@ -1,6 +1,6 @@
 """The table that ``partition_summary`` returns."""
 
-import html
+from poptorch._base import table
 
 _MOST_NAMES = 3  # in one cell
 
@@ -21,19 +21,10 @@ class PartitionTable:
         self._lines = [_cells(share, total)[0 if is_phased else 1:] for share in shares]
 
     def __repr__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self._titles, *self._lines)]
-        is_text = [title in ("blocks", "modules") for title in self._titles]
-        return "\n".join("  ".join(cell.ljust(width) if text else cell.rjust(width)
-                                   for cell, width, text in zip(line, widths, is_text)).rstrip()
-                         for line in [self._titles, *self._lines])
+        return table.text(self._titles, self._lines, left=("blocks", "modules"))
 
     def _repr_html_(self) -> str:
-        rows = [_html_row("th", self._titles), *(_html_row("td", line) for line in self._lines)]
-        return f"<table>{''.join(rows)}</table>"
-
-
-def _html_row(tag: str, cells: list[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+        return table.html(self._titles, self._lines)
 
 
 def _cells(share: dict, total: int) -> list[str]:

@@ -276,6 +276,7 @@ def test_a_system_without_memory(monkeypatch):
     model = poptorch.inferenceModel(nn.ReLU(), quiet_options())
     model(X), model.detachFromDevice()
     fails = type("Full", (), {"has_state": lambda *_: False, "states": lambda _: [],
+                              "ipus": 1,
                               "restore": lambda _: (_ for _ in ()).throw(MemoryError())})()
     with monkeypatch.context() as patch:
         patch.setitem(vars(model._programs.current), "executable", fails)

@@ -17,7 +17,7 @@ from tests.helpers import quiet_options as quiet
 def log(monkeypatch, caplog):
     """Lines of the log from level DEBUG on."""
     monkeypatch.setattr(poptorch.logger, "propagate", True)
-    monkeypatch.setattr("poptorch._device.device._said", set())
+    monkeypatch.setattr("poptorch._device.model_device._said", set())
     level = poptorch.logger.level
     poptorch.setLogLevel("DEBUG")
     yield lambda: [record.getMessage() for record in caplog.records]

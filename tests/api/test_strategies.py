@@ -185,6 +185,26 @@ def test_stages_that_do_not_overlap_are_told_of_once(caplog):
                              "that overlap them are not implemented.") == 1
 
 
+def test_stages_that_form_no_pipeline_are_told_of_once(caplog):
+    partition._warn_once.cache_clear()
+
+    def warnings():
+        return caplog.text.count('block "C" goes back from stage 1 to stage 0, so the stages form '
+                                 "no pipeline and run one after another. Use PipelinedExecution("
+                                 "AutoStage.AutoIncrement)")
+
+    back = ("A", 0), ("B", 1), ("C", 0)
+    with caplog.at_level(logging.WARNING, poptorch.logger.name):
+        compile_model(*back, strategy=poptorch.ShardedExecution())
+        compile_model(*back, strategy=poptorch.PipelinedExecution(AutoStage.AutoIncrement),
+                      iterations=4)
+        compile_model(*FOUR, iterations=4)
+        assert not warnings()
+        for _ in range(2):
+            compile_model(*back, iterations=4)
+    assert warnings() == 1 and "at " in caplog.text and "test_strategies.py" in caplog.text
+
+
 def test_the_number_of_ipus_names_the_place():
     with pytest.raises(poptorch.Error, match=r"(?s)power of two: the model uses 3 .*"
                        r'test_strategies.py.*module "layers.2"'):

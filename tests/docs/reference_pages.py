@@ -235,7 +235,8 @@ def models() -> str:
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
         _functions("Around a compilation",
                    "registerPreCompileHook registerPostCompileHook isRunningOnIpu "
-                   "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion", 3)])
+                   "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion "
+                   "devices", 3)])
 
 
 def blocks() -> str:

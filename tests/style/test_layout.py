@@ -16,6 +16,7 @@ INCLUDE_ORDER = [
     ["support"],
     ["ir"],
     ["ops"],
+    ["device"],
     ["rewrite", "place"],
     ["tasks"],
     ["lower"],
