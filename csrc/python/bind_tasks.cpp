@@ -57,6 +57,18 @@ py::dict task_report(const std::string& text) {
   return out;
 }
 
+py::list block_report(const std::string& text) {
+  py::list rows;
+  for (const tasks::BlockRow& block : tasks::block_report(text)) {
+    py::dict row;
+    row["name"] = block.name;
+    row["forward"] = block.forward;
+    row["backward"] = block.backward;
+    rows.append(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 void bind_tasks(py::module_& module) {
@@ -66,6 +78,8 @@ void bind_tasks(py::module_& module) {
              "Fails when offsets and depths do not make a pipeline that computes and ends.");
   module.def("task_report", &task_report, py::arg("text"),
              "Tasks, edges and work of a placed program's text.");
+  module.def("block_report", &block_report, py::arg("text"),
+             "FLOPs of each block, from the text of a program that is not placed yet.");
 }
 
 }  // namespace poptorch::python

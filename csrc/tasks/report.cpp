@@ -9,6 +9,7 @@
 #include "ir/bodies.h"
 #include "ir/part.h"
 #include "ops/work.h"
+#include "place/place.h"
 #include "place/work_report.h"
 #include "support/error.h"
 #include "tasks/wiring.h"
@@ -17,12 +18,49 @@ namespace poptorch::tasks {
 
 namespace {
 
+double flops_of(const ir::Module& module, const ir::Op& op) {
+  if (!ir::has_bodies(op)) return ops::work_of(op).flops.value_or(0);
+  if (op.attrs.get_bool(ir::attr::conditional, false)) return 0;
+  double flops = 0;
+  for (const ir::Graph* body : ir::bodies_of(module, op)) {
+    for (const auto& inner : body->ops) flops += flops_of(module, *inner);
+  }
+  return flops * static_cast<double>(op.attrs.get_int(ir::attr::count, 1));
+}
+
+// Whether a task may have the op, or what is in it.
+bool is_of_task(const ir::Op& op) {
+  return (ir::runs_on_ipu(op.name) || ir::has_bodies(op)) && op.name != ir::op::all_reduce;
+}
+
+// The op, or the first one in a loop of the user's.
+const ir::Op& first_op(const ir::Module& module, const ir::Op& op) {
+  for (const ir::Graph* body : ir::bodies_of(module, op)) {
+    for (const auto& inner : body->ops) {
+      if (is_of_task(*inner)) return first_op(module, *inner);
+    }
+  }
+  return op;
+}
+
+// The graph with tasks; where there is none, the body of the innermost loop that the program was
+// built with.
+const ir::Graph& graph_of_micro_batch(const ir::Module& module) {
+  for (const auto& graph : module.graphs) {
+    if (has_tasks(*graph)) return *graph;
+  }
+  for (const char* name : {"micro", "iteration"}) {
+    if (const ir::Graph* graph = module.find_graph(name)) return *graph;
+  }
+  return *module.entries().back();
+}
+
 class Reporter {
  public:
   explicit Reporter(const ir::Module& module) : module_(module) {}
 
   Report read() {
-    const ir::Graph& graph = graph_of_micro_batch();
+    const ir::Graph& graph = graph_of_micro_batch(module_);
     const ir::Op* loop = has_tasks(graph) ? pipeline_of(module_, graph) : loop_of(graph);
     if (loop != nullptr) report_.micro_batches = loop->attrs.get_int(ir::attr::count);
     report_.schedule = "sequential";
@@ -38,18 +76,6 @@ class Reporter {
   }
 
  private:
-  // The graph with tasks; where there is none, the body of the innermost loop that the program was
-  // built with.
-  const ir::Graph& graph_of_micro_batch() const {
-    for (const auto& graph : module_.graphs) {
-      if (has_tasks(*graph)) return *graph;
-    }
-    for (const char* name : {"micro", "iteration"}) {
-      if (const ir::Graph* graph = module_.find_graph(name)) return *graph;
-    }
-    return *module_.entries().back();
-  }
-
   // The loop over micro-batches of a program that is not cut. A graph that updates is a whole step.
   const ir::Op* loop_of(const ir::Graph& graph) const {
     const bool is_step = std::any_of(graph.ops.begin(), graph.ops.end(), [](const auto& op) {
@@ -73,18 +99,8 @@ class Reporter {
     throw_internal_error(__FILE__, __LINE__, "has_loop", "the loop is in no graph");
   }
 
-  double flops_of(const ir::Op& op) const {
-    if (!ir::has_bodies(op)) return ops::work_of(op).flops.value_or(0);
-    if (op.attrs.get_bool(ir::attr::conditional, false)) return 0;
-    double flops = 0;
-    for (const ir::Graph* body : ir::bodies_of(module_, op)) {
-      for (const auto& inner : body->ops) flops += flops_of(*inner);
-    }
-    return flops * static_cast<double>(op.attrs.get_int(ir::attr::count, 1));
-  }
-
   void add_work(TaskRow& row, const ir::Op& op) const {
-    row.flops += flops_of(op);
+    row.flops += flops_of(module_, op);
     if (op.name == ir::op::stream_in) row.bytes_in += op.result()->type.bytes();
     if (op.name == ir::op::stream_out) row.bytes_out += op.operand(0)->type.bytes();
   }
@@ -118,7 +134,7 @@ class Reporter {
       TaskRow row{ir::name_of(part), ir::name_of(part)};
       bool is_there = false;
       for (const auto& op : graph.ops) {
-        if (!is_of_task(*op) || part_of(*op) != part) continue;
+        if (!is_of_task(*op) || ir::part_of(first_op(module_, *op)) != part) continue;
         is_there = true;
         add_work(row, *op);
       }
@@ -126,27 +142,12 @@ class Reporter {
     }
   }
 
-  static bool is_of_task(const ir::Op& op) {
-    return (ir::runs_on_ipu(op.name) || ir::has_bodies(op)) && op.name != ir::op::all_reduce;
-  }
-
-  // A loop of the user's has the part of what is in it.
-  ir::Part part_of(const ir::Op& op) const {
-    if (!ir::has_bodies(op)) return ir::part_of(op);
-    for (const ir::Graph* body : ir::bodies_of(module_, op)) {
-      for (const auto& inner : body->ops) {
-        if (is_of_task(*inner)) return part_of(*inner);
-      }
-    }
-    return ir::Part::forward;
-  }
-
   // `is_apart`: the tasks are in a graph of their own.
   void add_step(const ir::Op& op, bool is_apart) {
     const bool is_reduction = op.name == ir::op::all_reduce;
     const bool is_part = is_apart || ir::part_of(op) == ir::Part::update || is_reduction;
     if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name) || !is_part) return;
-    const double flops = flops_of(op);
+    const double flops = flops_of(module_, op);
     if (flops == 0) return;
     const int64_t ipu = op.attrs.get_int(ir::attr::ipu, 0);
     const char* kind = is_reduction ? "all_reduce" : "update";
@@ -168,6 +169,38 @@ class Reporter {
 
 Report report(std::string_view text) try {
   return Reporter(*place::parse_placed(text)).read();
+} catch (const InternalError& error) {
+  throw UserError(error.rule);
+}
+
+std::vector<BlockRow> block_report(std::string_view text) try {
+  const std::unique_ptr<ir::Module> module = place::parse_placed(text);
+  std::vector<BlockRow> rows(1);
+  std::map<std::string, size_t> numbers = {{"", 0}};
+  std::map<const ir::Op*, size_t> blocks;
+  size_t current = 0;
+  for (const auto& op : graph_of_micro_batch(*module).ops) {
+    const ir::Op& first = first_op(*module, *op);
+    const ir::Part part = ir::part_of(first);
+    if (!is_of_task(*op) || part == ir::Part::update) continue;
+    size_t block = current;
+    if (first.attrs.has(ir::attr::block)) {
+      const std::string& name = first.attrs.get_string(ir::attr::block);
+      const auto [known, is_new] = numbers.emplace(name, rows.size());
+      if (is_new) rows.push_back({name});
+      block = known->second;
+    } else if (part == ir::Part::backward) {
+      for (const ir::Value* operand : op->operands) {
+        const auto known = operand == nullptr ? blocks.end() : blocks.find(operand->op);
+        if (known != blocks.end() && !place::is_source(*operand->op)) block = known->second;
+      }
+    }
+    if (part == ir::Part::forward && !place::is_source(*op)) current = block;
+    blocks[op.get()] = block;
+    (part == ir::Part::forward ? rows[block].forward : rows[block].backward) +=
+        flops_of(*module, *op);
+  }
+  return rows;
 } catch (const InternalError& error) {
   throw UserError(error.rule);
 }

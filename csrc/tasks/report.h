@@ -44,9 +44,21 @@ struct Report {
   std::vector<StepRow> steps;
 };
 
+// FLOPs of one micro-batch by the part of the step, as far as they are known.
+struct BlockRow {
+  std::string name;  // empty: ops before the first block
+  double forward = 0;
+  double backward = 0;
+};
+
 // Of the text of a placed program, without the data of its constants. A program of one stage is not
 // cut: its forward and its backward ops are a task each. A user error where the text breaks a rule:
 // it may be that of a file.
 Report report(std::string_view text);
+
+// Of the text before the step place, in which ops name their blocks: in the order in which these
+// begin. An op that names none belongs to the block of the op before it, or, in the backward pass,
+// to that of an operand.
+std::vector<BlockRow> block_report(std::string_view text);
 
 }  // namespace poptorch::tasks
