@@ -128,7 +128,7 @@ std::string report_name(const ir::Op& op) {
 
 bool is_move(const ir::Op& op) {
   return op.name == ir::op::ipu_copy || op.name == ir::op::remote_store ||
-         op.name == ir::op::remote_load;
+         op.name == ir::op::remote_load || op.name == ir::op::stash;
 }
 
 AttrDef lowered_attr(std::string name, ir::Attr default_value) {

@@ -24,9 +24,11 @@ std::vector<ir::Type> infer_loop(const InferInput& in) {
 }
 
 // Made by the step place. They say what an IPU does; here all memory is one, so the result lies
-// where the operand lies, and nothing is done.
+// where the operand lies, and nothing is done. `depth`: how many micro-batches the edge between two
+// tasks holds at most; 0 before that is known.
 OpDef move_row(const char* name, const char* doc, std::vector<AttrDef> attrs = {}) {
   attrs.push_back({"bytes", 0, true});
+  attrs.push_back({"depth", 0});
   return {.name = name,
           .doc = doc,
           .operands = {"x"},
@@ -85,11 +87,26 @@ std::vector<OpDef> structure_ops() {
        .doc = "Runs the graph `body` `count` times; with `conditional` as long as the first "
               "carried value, a bool, is true, which may be never (`count` says nothing then). The "
               "outputs of one round are the carried values of the next; the results are those of "
-              "the last, or the operands.",
+              "the last, or the operands. `pipeline` is the schedule of the tasks in `body`: "
+              "grouped, interleaved, sequential or fill_drain.",
        .operands = {"carried*"},
        .results = {"carried*"},
-       .attrs = {{"body", ir::GraphRef{}, true}, {"count", 1, true}, {"conditional", false}},
+       .attrs = {{"body", ir::GraphRef{}, true},
+                 {"count", 1, true},
+                 {"conditional", false},
+                 {"pipeline", ""}},
        .infer = infer_loop,
+       .flops = none,
+       .bytes = none,
+       .effects = true},
+      {.name = "task",
+       .doc = "Runs the graph `body` once: what one IPU computes of one micro-batch for one stage. "
+              "The operands are the inputs of the body, the results its outputs. `stage` is the "
+              "first of the stages that it computes, `part` is forward, backward or both. In round "
+              "r of a pipeline it has micro-batch r - `offset`.",
+       .operands = {"inputs*"},
+       .results = {"outputs*"},
+       .attrs = {{"body", ir::GraphRef{}, true}, {"offset", 0}},
        .flops = none,
        .bytes = none,
        .effects = true},
@@ -158,7 +175,9 @@ std::vector<OpDef> structure_ops() {
                  "[name, ipu, stage, phase] of each, and `outside` where ops before the first one "
                  "do; the step place replaces them by `stages`, the number of stages. `phases` "
                  "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
-                 "transfer.",
+                 "transfer. `schedule` is that of a pipeline: grouped, interleaved, sequential or "
+                 "fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
+                 "in turn.",
                  {},
                  {{"kind", "", true},
                   {"blocks", ir::AttrList{}},
@@ -167,7 +186,9 @@ std::vector<OpDef> structure_ops() {
                   {"phases", 1},
                   {"io_tiles", 0},
                   {"separate_backward", false},
-                  {"liveness", "always_live"}}),
+                  {"liveness", "always_live"},
+                  {"schedule", "grouped"},
+                  {"cyclic", false}}),
       saying_row("tensor_location",
                  "Where tensors of a role (activation, parameter, optimizer, accumulator) of at "
                  "least `least_elements` are kept: on_chip, off_chip, or as the strategy has it. "
@@ -177,6 +198,7 @@ std::vector<OpDef> structure_ops() {
                {{"from", 0, true}}),
       move_row("remote_store", "`x` in streaming memory."),
       move_row("remote_load", "`x`, which is in streaming memory, on the IPU of this op."),
+      move_row("stash", "`x`, kept for a later task of the same IPU."),
       {.name = "all_reduce",
        .doc = "The sum or the mean of `x` over all replicas, in the order of the replicas. The "
               "engine runs it: every replica gets the same bits. With `group_size`, over the "

@@ -182,7 +182,8 @@ class Verifier : Where {
     const Attr* attr = op_->attrs.find(ir::attr::part);
     if (attr == nullptr) return;
     const auto* name = std::get_if<std::string>(&attr->value);
-    RULE(name != nullptr && part_from(*name), "has part=", attr->text(),
+    const bool is_both = op_->name == ir::op::task && name != nullptr && *name == "both";
+    RULE(is_both || (name != nullptr && part_from(*name)), "has part=", attr->text(),
          ", which is not one of forward, backward, update");
   }
 
@@ -279,7 +280,7 @@ class Verifier : Where {
         op_ = op.get();
         for (const std::string& body : body_names(*op)) {
           RULE(module_.find_graph(body) != nullptr, "the module has no such graph");
-          bodies[graph->name].push_back(body);
+          bodies[graph->name].emplace_back(body, op->name == ir::op::task ? 0 : 1);
           run.insert(body);
         }
         if (op->name == ir::op::loop) check_loop();
@@ -315,7 +316,8 @@ class Verifier : Where {
     }
   }
 
-  using Bodies = std::map<std::string, std::vector<std::string>>;
+  // By graph: the graphs that it runs, and by how many loops.
+  using Bodies = std::map<std::string, std::vector<std::pair<std::string, int>>>;
 
   // How many loops stand one in the other in a graph, with `around` of them around it.
   int find_height(const std::string& name, const Bodies& bodies, int around,
@@ -327,8 +329,8 @@ class Verifier : Where {
     if (!is_new) return known->second;
     int height = 0;
     if (const auto called = bodies.find(name); called != bodies.end()) {
-      for (const std::string& body : called->second) {
-        height = std::max(height, 1 + find_height(body, bodies, around + 1, heights));
+      for (const auto& [body, loops] : called->second) {
+        height = std::max(height, loops + find_height(body, bodies, around + loops, heights));
       }
     }
     check_nesting(height);
@@ -351,6 +353,7 @@ class Verifier : Where {
 void verify(const Module& module, Level level) {
   Verifier verifier(module);
   verifier.any();
+  verify_tasks(module);
   if (level == Level::translated || level == Level::placed) verifier.is_not_lowered();
   if (level >= Level::translated) verify_parts(module);
   if (level >= Level::placed) {

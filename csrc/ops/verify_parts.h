@@ -31,6 +31,8 @@ class Where {
   const Op* op_ = nullptr;
 };
 
+// Tasks take and give what their bodies do, and stand in one graph.
+void verify_tasks(const Module& module);
 // Each op that runs on an IPU has `part`, or none has.
 void verify_parts(const Module& module);
 // Each op that runs on an IPU has `ipu` and `stage`, and all have `phase` or none.

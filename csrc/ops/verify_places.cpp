@@ -51,7 +51,7 @@ class PlaceVerifier : Where {
     for (const auto& graph : module_.graphs) {
       enter(*graph);
       for (const auto& op : graph->ops) {
-        if (!runs_on_ipu(op->name)) continue;
+        if (!runs_on_ipu(op->name) || op->name == ir::op::task) continue;
         op_ = op.get();
         if (is_first) has_first = op->attrs.has(name);
         is_first = false;

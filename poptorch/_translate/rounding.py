@@ -31,8 +31,8 @@ _EXACT = frozenset({
 # Rows that compute nothing, or call code of the user's, which may round in any way.
 _LEFT_ALONE = frozenset({
     "assign", "custom", "float16_partials_matmul", "host_call", "input", "ipu_copy", "loop",
-    "remote_load", "remote_store", "rng_advance", "rng_fold", "state", "stochastic_cast",
-    "strategy", "stream_in", "stream_out", "tensor_location"})
+    "remote_load", "remote_store", "rng_advance", "rng_fold", "stash", "state", "stochastic_cast",
+    "strategy", "stream_in", "stream_out", "task", "tensor_location"})
 
 # Operators of PyTorch whose results lie as close together as the type's numbers do.
 _BY_SPACING = frozenset({"aten::frexp.Tensor", "aten::nextafter"})

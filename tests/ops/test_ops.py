@@ -27,6 +27,7 @@ WITHOUT_SAMPLES = {
     "strategy": "the partition, not computation",
     "tensor_location": "the partition, not computation", "ipu_copy": "an alias, tested with place",
     "remote_store": "an alias, tested with place", "remote_load": "an alias, tested with place",
+    "stash": "an alias, tested with tasks", "task": "its body computes",
     "print_tensor": "its text matters, tests/public_ops/test_printing.py",
     "host_call": "a function of the user's, tests/public_ops/test_host.py",
     "aten": "tests/kernels/test_aten_opaque.py has its own cases",
