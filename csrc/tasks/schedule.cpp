@@ -1,9 +1,7 @@
 #include "tasks/schedule.h"
 
 #include <algorithm>
-#include <compare>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -64,46 +62,41 @@ void write_offsets(const Wiring& wiring, const Schedule& schedule, int64_t m) {
   }
 }
 
-// When in a round: rounds have two halves, one of forward and one of backward tasks, and an IPU runs
-// its tasks of a half one after the other. A task of both parts begins in the first half and ends
-// in the second.
+// When in a round a task begins and ends. Rounds have two halves, one of forward and one of backward
+// tasks; an IPU runs its tasks of a half one after the other. A task of both parts begins in the
+// first half and ends in the second.
 struct Turn {
-  int half = 0;
-  int64_t rank = 0;
-
-  auto operator<=>(const Turn&) const = default;
+  int begin = 0;  // half
+  int end = 0;
+  bool is_first = true;  // of those of its IPU in the half
 };
 
-struct Turns {
-  Turn begin;
-  Turn end;
-};
-
-std::vector<Turns> turns_of(const std::vector<ir::Op*>& tasks) {
-  std::map<std::pair<int64_t, int>, int64_t> ranks;  // by IPU and half
-  std::vector<Turns> turns;
+std::vector<Turn> turns_of(const std::vector<ir::Op*>& tasks) {
+  std::set<std::pair<int64_t, int>> busy;  // IPU and half
+  std::vector<Turn> turns;
   for (const ir::Op* task : tasks) {
     const std::string& part = task->attrs.get_string(ir::attr::part);
     const int64_t ipu = task->attrs.get_int(ir::attr::ipu);
-    const int first = part == "backward" ? 1 : 0, last = part == "forward" ? 0 : 1;
-    const Turn begin{first, ranks[{ipu, first}]++};
-    turns.push_back({begin, first == last ? begin : Turn{last, ranks[{ipu, last}]++}});
+    const int begin = part == "backward" ? 1 : 0, end = part == "forward" ? 0 : 1;
+    turns.push_back({begin, end, !busy.contains({ipu, begin})});
+    busy.insert({{ipu, begin}, {ipu, end}});
   }
   return turns;
 }
 
 // For how many micro-batches the values of an edge need room: one for each round from source to
-// target, and one more where the source ends before the target of the same round begins.
+// target, and one more where the source may end before the target of the same round begins.
 void write_depths(const Wiring& wiring, int64_t m) {
-  const std::vector<Turns> turns = turns_of(wiring.tasks);
+  const std::vector<Turn> turns = turns_of(wiring.tasks);
   const auto offset = [&](size_t i) { return wiring.tasks[i]->attrs.get_int(ir::attr::offset); };
   for (const Edge& edge : wiring.edges) {
     if (edge.op == nullptr) continue;
     int64_t depth = 1;
     for (const size_t target : edge.targets) {
       const int64_t rounds = offset(target) - offset(edge.source);
-      const bool ends_first = turns[edge.source].end < turns[target].begin;
-      depth = std::max(depth, rounds + (ends_first ? 1 : 0));
+      const bool may_end_first =
+          turns[edge.source].end < turns[target].begin || !turns[target].is_first;
+      depth = std::max(depth, rounds + (may_end_first ? 1 : 0));
     }
     edge.op->attrs.set(ir::attr::depth, std::min(depth, m));
   }

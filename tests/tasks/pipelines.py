@@ -158,8 +158,10 @@ def drawn(random, most_stages=6):
     stages = random.randint(2, most_stages)
     pairs = [(a, b) for a in range(stages) for b in range(a + 2, stages)]
     some = [stage for stage in range(stages) if random.random() < 0.3]
+    count = random.choice([stages, stages, random.randint(1, stages)])  # of IPUs
     return Pipeline(stages, random.randint(1, 12), random.choice(SCHEDULES),
                     training=random.random() < 0.8,
+                    ipus=[stage % count for stage in range(stages)] if count > 1 else None,
                     skips=random.sample(pairs, min(len(pairs), random.randint(0, 2))),
                     off_chip=some,
                     inputs_kept=[stage for stage in range(1, stages) if random.random() < 0.3])
