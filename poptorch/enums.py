@@ -182,9 +182,10 @@ class AutoStage(enum.Enum):
 class PipelineSchedule(enum.Enum):
     """The order in which the stages of a pipeline run the micro-batches of a step.
 
-    With p stages and m micro-batches, stages that take equal time wait for ``(p - 1) / (m + p - 1)``
-    of it in all but ``Sequential``, where it is ``(p - 1) / p``. They differ in how many
-    micro-batches stage s (from 0) keeps activations for.
+    The stages of a pipeline wait while it fills and while it drains. Of p stages that take equal
+    time for m micro-batches, each waits for ``(p - 1) / (m + p - 1)`` of a step; with
+    ``Sequential`` for ``(p - 1) / p``. Schedules differ in how many micro-batches stage s (from 0)
+    keeps activations for.
 
     Example:
         >>> import poptorch
@@ -199,7 +200,8 @@ class PipelineSchedule(enum.Enum):
     #: Each stage changes between a forward and a backward micro-batch ("1F1B"). A stage keeps
     #: ``p - s`` micro-batches.
     Interleaved = "interleaved"
-    #: One stage after the other: no two of them run at the same time. A stage keeps one micro-batch.
+    #: One stage after the other: no two of them run at the same time. A stage keeps one
+    #: micro-batch.
     Sequential = "sequential"
     #: The forward pass of all micro-batches, then their backward pass ("GPipe"). A stage keeps m
     #: micro-batches.

@@ -238,9 +238,10 @@ class Pipeline {
   void give(size_t i, int64_t round, std::vector<int64_t>& held) const {
     for (const size_t path : tasks_[i].to) {
       ++held[path];
-      INTERNAL_CHECK(held[path] <= paths_[path].room, "[schedule] in round ", round, " ", held[path],
-                     " micro-batches are between task ", name(paths_[path].source), " and task ",
-                     name(paths_[path].target), ", which have room for ", paths_[path].room);
+      INTERNAL_CHECK(held[path] <= paths_[path].room, "[schedule] in round ", round, " ",
+                     held[path], " micro-batches are between task ", name(paths_[path].source),
+                     " and task ", name(paths_[path].target), ", which have room for ",
+                     paths_[path].room);
     }
   }
 

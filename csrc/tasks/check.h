@@ -1,4 +1,5 @@
-// Proof that a schedule is right, from the scheduled text alone and apart from the code that made it.
+// Proof that a schedule is right, from the scheduled text alone and apart from the code that made
+// it.
 #pragma once
 
 #include "ir/graph.h"

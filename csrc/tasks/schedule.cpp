@@ -62,9 +62,9 @@ void write_offsets(const Wiring& wiring, const Schedule& schedule, int64_t m) {
   }
 }
 
-// When in a round a task begins and ends. Rounds have two halves, one of forward and one of backward
-// tasks; an IPU runs its tasks of a half one after the other. A task of both parts begins in the
-// first half and ends in the second.
+// When in a round a task begins and ends. Rounds have two halves, one of forward and one of
+// backward tasks; an IPU runs its tasks of a half one after the other. A task of both parts begins
+// in the first half and ends in the second.
 struct Turn {
   int begin = 0;  // half
   int end = 0;

@@ -14,10 +14,11 @@ namespace poptorch::tasks {
 // The names that the attribute `schedule` of the op `strategy`, and `pipeline` of a loop, may have.
 std::vector<std::string_view> schedule_names();
 
-// Writes `offset` on each task and, on each op that holds values between two tasks (ipu_copy, stash,
-// remote_store), `depth`: for how many micro-batches it needs room. It reads the attribute `pipeline`
-// and the count of the loop around the tasks. Without that attribute each round of the loop is a
-// step of its own: tasks run one after the other. A user error for a name that is not a schedule.
+// Writes `offset` on each task and, on each op that holds values between two tasks (ipu_copy,
+// stash, remote_store), `depth`: for how many micro-batches it needs room. It reads the attribute
+// `pipeline` and the count of the loop around the tasks. Without that attribute each round of the
+// loop is a step of its own: tasks run one after the other. A user error for a name that is not a
+// schedule.
 void schedule(ir::Module& module);
 
 }  // namespace poptorch::tasks

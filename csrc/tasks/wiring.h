@@ -1,5 +1,5 @@
-// What passes between the tasks of a graph that is cut into tasks: which task makes each value, which
-// tasks take it, and which op holds it meanwhile.
+// What passes between the tasks of a graph that is cut into tasks: which task makes each value,
+// which tasks take it, and which op holds it meanwhile.
 //
 //   %x1 = task {body=@micro.s0, ipu=0, part="forward", stage=0}
 //   %x1.ipu1 = ipu_copy %x1 {bytes=1024, from=0, ipu=1, stage=1}

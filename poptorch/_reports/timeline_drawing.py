@@ -32,7 +32,8 @@ def svg(spans: list[Span], parts: dict[str, str], length: float) -> str:
         top, kind = _HEIGHT * ipus.index(span.ipu) + 2, _kind(span, parts)
         words = kind if span.micro_batch is None else f"{span.task}, micro-batch {span.micro_batch}"
         lines.append(f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 4}" '
-                     f'fill="{_COLOURS[kind]}" stroke="white"><title>{escape(words)}</title></rect>')
+                     f'fill="{_COLOURS[kind]}" stroke="white">'
+                     f'<title>{escape(words)}</title></rect>')
         if span.micro_batch is not None and width > 14:
             lines.append(f'<text x="{left + width / 2:.2f}" y="{top + 14}" '
                          f'text-anchor="middle">{span.micro_batch}</text>')
@@ -42,8 +43,9 @@ def svg(spans: list[Span], parts: dict[str, str], length: float) -> str:
 def plot(path: str | Path, spans: list[Span], parts: dict[str, str], units: str) -> None:
     """The same by matplotlib."""
     try:
+        # An extra that most programs do without.
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
+        from matplotlib.patches import Patch  # likewise
     except ImportError as missing:
         raise Error("[plot] drawing a timeline needs matplotlib, which is not installed. Call pip "
                     "install poptorch[plot].") from missing

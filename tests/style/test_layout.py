@@ -17,6 +17,7 @@ INCLUDE_ORDER = [
     ["ir"],
     ["ops"],
     ["rewrite", "place"],
+    ["tasks"],
     ["lower"],
     ["schedule"],
     ["plan"],

@@ -22,8 +22,8 @@ class Pipeline:
     """A pipeline of ``stages`` stages, each on the IPU with its number unless ``ipus`` says
     another.
 
-    ``paths`` lists ``(source, target, holders)`` for each value that passes between two tasks: their
-    names, and the results of the ops that hold it.
+    ``paths`` lists ``(source, target, holders)`` for each value that passes between two tasks:
+    their names, and the results of the ops that hold it.
     """
 
     stages: int
