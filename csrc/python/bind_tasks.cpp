@@ -14,6 +14,7 @@ py::dict row_of(const tasks::TaskRow& task) {
   row["part"] = task.part;
   row["ipu"] = task.ipu;
   row["stage"] = task.stage;
+  row["phase"] = task.phase;
   row["offset"] = task.offset;
   row["flops"] = task.flops;
   row["bytes_in"] = task.bytes_in;

@@ -109,7 +109,7 @@ class Reporter {
     for (const ir::Op* task : wiring.tasks) {
       TaskRow row{task->attrs.get_graph(ir::attr::body), task->attrs.get_string(ir::attr::part),
                   task->attrs.get_int(ir::attr::ipu), task->attrs.get_int(ir::attr::stage),
-                  task->attrs.get_int(ir::attr::offset, 0)};
+                  task->attrs.maybe_int(ir::attr::phase), task->attrs.get_int(ir::attr::offset, 0)};
       for (const auto& op : ir::body_of(module_, *task).ops) add_work(row, *op);
       report_.tasks.push_back(std::move(row));
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@ struct TaskRow {
   std::string part;  // forward, backward or both
   int64_t ipu = 0;
   int64_t stage = 0;
+  std::optional<int64_t> phase;
   int64_t offset = 0;
   double flops = 0;  // of one micro-batch, as far as they are known
   int64_t bytes_in = 0;   // from the host, of one micro-batch

@@ -18,6 +18,7 @@ class Task:
         ipu: on which it runs.
         stage: the first of the stages that it computes.
         part: ``"forward"``, ``"backward"`` or ``"both"``.
+        phase: in phased execution, else None. Tasks of one phase run at the same time.
         offset: in round r the task has micro-batch ``r - offset``.
         flops: of one micro-batch, as far as they are known.
         bytes_in: that it reads from the host, of one micro-batch.
@@ -28,6 +29,7 @@ class Task:
     ipu: int
     stage: int
     part: str
+    phase: int | None
     offset: int
     flops: float
     bytes_in: int

@@ -102,6 +102,7 @@ class Simulation:
         for edge in schedule.edges:
             self._sources[edge.target].append(edge)
             self._targets[edge.source].append(edge)
+        self._turns = _turns(schedule) if schedule.name == "sequential" else {}
         self._ended = 0
         self._ipus = {task.name: task.ipu for task in schedule.tasks}
         # By IPU: when it has time for what comes next.
@@ -143,10 +144,13 @@ class Simulation:
                     yield from self._run(task, batch)
 
     def _run(self, task: Task, batch: int) -> Iterator[bool]:
-        sources, targets = self._sources[task.name], self._targets[task.name]
-        while any(len(self.ends[edge.source]) <= batch for edge in sources):
+        targets = self._targets[task.name]
+        needs = [(edge.source, batch) for edge in self._sources[task.name]]
+        needs += ((name, batch - lag) for name, lag in self._turns.get(task.name, ())
+                  if batch >= lag)
+        while any(len(self.ends[name]) <= number for name, number in needs):
             yield True
-        begin = max([self._free[task.ipu], *(self.ends[edge.source][batch] for edge in sources)])
+        begin = max([self._free[task.ipu], *(self.ends[name][number] for name, number in needs)])
         self._free[task.ipu] = begin
         self.begins[task.name].append(begin)
         self._compute(task, batch)
@@ -169,3 +173,16 @@ class Simulation:
         self._spend(task.ipu, "compute", costs.task(task), task.name, batch)
         if task.bytes_out:
             self._spend(task.ipu, "host", costs.host(task.bytes_out), task.name, batch)
+
+
+def _turns(schedule: Schedule) -> dict[str, list[tuple[str, int]]]:
+    """What must have ended before a task begins where tasks run in turn: names, and how many
+    micro-batches before. Tasks of one phase run at the same time."""
+    groups: list[list[Task]] = []
+    for task in schedule.tasks:
+        if groups and task.phase is not None and groups[-1][0].phase == task.phase:
+            groups[-1].append(task)
+        else:
+            groups.append([task])
+    return {task.name: [(one.name, int(number == 0)) for one in groups[number - 1]]
+            for number, group in enumerate(groups) for task in group}

@@ -121,8 +121,8 @@ def test_a_program_without_tasks_stays_as_it_is():
 
 
 def test_an_unknown_schedule_is_named():
-    words = (r'\[schedule\] there is no pipeline schedule "zero_bubble". The schedules are: grouped, '
-             "interleaved, sequential, fill_drain")
+    words = (r'\[schedule\] there is no pipeline schedule "zero_bubble". The schedules are: '
+             "grouped, interleaved, sequential, fill_drain")
     with pytest.raises(Error, match=words):
         scheduled(Pipeline(2, 3, "zero_bubble"))
 
