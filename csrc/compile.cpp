@@ -23,6 +23,7 @@
 #include "support/heap.h"
 #include "support/switches.h"
 #include "tasks/check.h"
+#include "tasks/cut.h"
 #include "tasks/schedule.h"
 
 namespace poptorch {
@@ -237,11 +238,14 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
   steps.run("place", [&] {
     steps.reports().shares = place::place(*module);
     place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
+    if (options.cut_tasks) tasks::cut(*module);
     tasks::schedule(*module);
     tasks::check(*module);
   });
   steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
 
+  // The CPU runs the stages in turn.
+  tasks::inline_tasks(*module);
   steps.run_passes(5, "lower", lower::cpu::lower);
   steps.between(5, "lower", ir::Level::lowered);
 

@@ -35,6 +35,7 @@ struct CompileOptions {
   bool check_floats = false;   // floating-point exceptions are errors of a run
   bool record_floats = false;  // a run records which value first is not finite
   bool check_plan = true;   // prove the plan (plan/check.h); false only in tests
+  bool cut_tasks = true;    // place cuts into tasks (tasks/cut.h); false only in tests
   bool keep_text = true;    // keep the IR text of each step for Executable::ir
   int max_ipus = 0;         // IPUs over all replicas; 0: any number
   bool power_of_two_ipus = false;  // their number must be a power of two

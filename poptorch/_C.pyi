@@ -375,7 +375,7 @@ def compile(
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
     ``deterministic``, ``check_floats``, ``record_floats``,
-    ``check_plan``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given
+    ``check_plan``, ``cut_tasks``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given
     comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
     ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).
     """
@@ -398,6 +398,12 @@ def place(module: Module) -> list[dict[str, Any]]:
     ``modules``, ``parameters`` (paths), ``parameter_elements``, ``parameter_bytes``, ``ops``,
     ``copied_bytes`` (from other IPUs).
     """
+
+def cut_tasks(module: Module) -> None:
+    """The end of step 4, in place: tasks in the graph of a micro-batch."""
+
+def inline_tasks(module: Module) -> None:
+    """The beginning of step 5, in place: takes back what ``cut_tasks`` did."""
 
 def lower(module: Module) -> None:
     """Step 5, in place: all passes of the CPU's lowering."""

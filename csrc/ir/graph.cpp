@@ -107,6 +107,15 @@ std::string Graph::unique_name(const std::string& wanted) {
   return name;
 }
 
+Op* Graph::adopt(std::unique_ptr<Op> op) {
+  for (const auto& result : op->results) {
+    next_name_ = std::max(next_name_, name_as_number(result->name) + 1);
+    names_.insert(result->name);
+  }
+  ops.push_back(std::move(op));
+  return ops.back().get();
+}
+
 std::unique_ptr<Op> Graph::make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                                 const std::vector<Type>& types, SourceLocation source,
                                 const std::vector<std::string>& value_names) {

@@ -76,6 +76,8 @@ class Graph {
   std::unique_ptr<Op> make(OpName op_name, std::vector<Value*> operands, Attrs attrs,
                            const std::vector<Type>& types, SourceLocation source = {},
                            const std::vector<std::string>& value_names = {});
+  // Appends an op of another graph. Its results keep their names, which no value here may have now.
+  Op* adopt(std::unique_ptr<Op> op);
   // Points every use of a value that the map has (operands and outputs) at what it maps to; chains
   // (a to b, b to c) are followed to their end. Linear in the size of the graph.
   void replace_all(const std::unordered_map<Value*, Value*>& map);

@@ -24,8 +24,7 @@ std::vector<ir::Type> infer_loop(const InferInput& in) {
 }
 
 // Made by the step place. They say what an IPU does; here all memory is one, so the result lies
-// where the operand lies, and nothing is done. `depth`: how many micro-batches the edge between two
-// tasks holds at most; 0 before that is known.
+// where the operand lies, and nothing is done.
 OpDef move_row(const char* name, const char* doc, std::vector<AttrDef> attrs = {}) {
   attrs.push_back({"bytes", 0, true});
   attrs.push_back({"depth", 0});
@@ -194,11 +193,19 @@ std::vector<OpDef> structure_ops() {
                  "least `least_elements` are kept: on_chip, off_chip, or as the strategy has it. "
                  "Read and removed by the step place.",
                  {}, {{"role", "", true}, {"storage", "strategy"}, {"least_elements", 2}}),
-      move_row("ipu_copy", "`x`, which is on the IPU `from`, on the IPU of this op.",
+      move_row("ipu_copy",
+               "`x`, which is on the IPU `from`, on the IPU of this op. Between two tasks, `depth` "
+               "is the most micro-batches that it holds; 0: not known yet.",
                {{"from", 0, true}}),
       move_row("remote_store", "`x` in streaming memory."),
       move_row("remote_load", "`x`, which is in streaming memory, on the IPU of this op."),
-      move_row("stash", "`x`, kept for a later task of the same IPU."),
+      {.name = "stash",
+       .doc = "`x`, kept for a later task of the same IPU; `depth` as of `ipu_copy`.",
+       .operands = {"x"},
+       .attrs = {{"bytes", 0, true}, {"depth", 0}},
+       .flops = none,
+       .bytes = none,
+       .strided = Strided::all},
       {.name = "all_reduce",
        .doc = "The sum or the mean of `x` over all replicas, in the order of the replicas. The "
               "engine runs it: every replica gets the same bits. With `group_size`, over the "

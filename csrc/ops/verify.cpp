@@ -358,6 +358,7 @@ void verify(const Module& module, Level level) {
   if (level >= Level::translated) verify_parts(module);
   if (level >= Level::placed) {
     verify_places(module);
+    verify_task_places(module);
     // Later steps only put in copies within memory.
     if (level <= Level::lowered) verify_moves(module);
   }

@@ -31,8 +31,11 @@ class Where {
   const Op* op_ = nullptr;
 };
 
-// Tasks take and give what their bodies do, and stand in one graph.
+// Tasks take and give what their bodies do; a body has one task, and no tasks.
 void verify_tasks(const Module& module);
+// Ops of a task are on its IPU; a state that a task assigns is read by no other task, unless tasks
+// run in turn.
+void verify_task_places(const Module& module);
 // Each op that runs on an IPU has `part`, or none has.
 void verify_parts(const Module& module);
 // Each op that runs on an IPU has `ipu` and `stage`, and all have `phase` or none.

@@ -1,6 +1,7 @@
 // The rules of ir/verify.h about where ops run, and in which order.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ir/part.h"
 #include "ops/op_def.h"
@@ -17,6 +18,7 @@ class PlaceVerifier : Where {
       auto& inputs = inputs_[graph->name];
       for (const auto& op : graph->ops) {
         if (op->name == ir::op::input) inputs.emplace(op->attrs.get_int(ir::attr::index), op.get());
+        if (op->name == ir::op::task) task_bodies_.insert(op->attrs.get_graph(ir::attr::body));
       }
     }
   }
@@ -73,6 +75,8 @@ class PlaceVerifier : Where {
         }
       }
       op_ = nullptr;
+      // What a task gives is not what it takes the next time.
+      if (task_bodies_.contains(graph->name)) continue;
       const auto& inputs = inputs_[graph->name];
       for (size_t i = 0; i < graph->outputs.size(); ++i) {
         const auto input = inputs.find(static_cast<int64_t>(i));
@@ -146,6 +150,7 @@ class PlaceVerifier : Where {
 
   const Module& module_;
   std::map<std::string, std::map<int64_t, const Op*>> inputs_;
+  std::set<std::string> task_bodies_;
 };
 
 }  // namespace

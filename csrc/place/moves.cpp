@@ -21,10 +21,6 @@ namespace {
 constexpr std::array annotations = {ir::attr::ipu, ir::attr::part, ir::attr::phase,
                                     ir::attr::stage};
 
-int64_t bytes_of(const ir::Type& type) {
-  return std::min(type.numel(), type.span()) * ir::item_bytes(type.dtype);
-}
-
 int64_t phase_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::phase, 0); }
 
 // What is known of the whole module, before anything is moved.
@@ -203,7 +199,7 @@ class Mover {
   static ir::Attrs attrs_at(const ir::Op& op, const ir::Value& value) {
     ir::Attrs attrs;
     for (const ir::AttrName name : annotations) copy_attr(op, name, attrs);
-    attrs.set(ir::attr::bytes, bytes_of(value.type));
+    attrs.set(ir::attr::bytes, moved_bytes(value.type));
     return attrs;
   }
 
@@ -228,6 +224,10 @@ class Mover {
 };
 
 }  // namespace
+
+int64_t moved_bytes(const ir::Type& type) {
+  return std::min(type.numel(), type.span()) * ir::item_bytes(type.dtype);
+}
 
 void insert_moves(ir::Module& module, const Strategy& strategy) {
   const Known known(module, strategy);

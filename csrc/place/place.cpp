@@ -20,22 +20,20 @@ class Placer {
  public:
   Placer(ir::Module& module, const Strategy& strategy) : module_(module), strategy_(strategy) {}
 
-  // Bodies first, so that the place of a state is known where the graph around them updates it.
-  void place(const ir::Graph& graph) {
-    for (const auto& op : graph.ops) {
-      for (const ir::Graph* body : ir::bodies_of(module_, *op)) place(*body);
-    }
-    Spot current = strategy_.outside();
+  // `start`: where ops before the first block are.
+  void place(const ir::Graph& graph, const Spot& start) {
+    note_last_uses(graph);
+    Spot current = start;
     for (const auto& op : graph.ops) {
       if (is_source(*op) || op->name == ir::op::strategy) continue;
       if (ir::has_bodies(*op)) {
-        place_around(*op);
+        place_around(*op, current);
       } else {
         place(*op, current);
       }
     }
     // Unused ops.
-    for (const auto& op : graph.ops) spots_.try_emplace(op.get(), strategy_.outside());
+    for (const auto& op : graph.ops) spots_.try_emplace(op.get(), start);
   }
 
   std::vector<Share> shares() const {
@@ -117,6 +115,18 @@ class Placer {
     return op.name == ir::op::stream_out || op.name == ir::op::assign;
   }
 
+  // The states that ops without a block only make new values for: they are beside their state.
+  void note_last_uses(const ir::Graph& graph) {
+    const std::unordered_map<const ir::Value*, int> uses = graph.count_uses();
+    for (const auto& op : graph.ops) {
+      if (op->name != ir::op::assign) continue;
+      const ir::Op& maker = *op->operand(0)->op;
+      const bool is_free = !maker.attrs.has(ir::attr::block) && !ir::has_bodies(maker) &&
+                           maker.results.size() == 1 && uses.at(maker.result()) == 1;
+      if (is_free) made_for_[&maker] = op->attrs.get_string(ir::attr::path);
+    }
+  }
+
   void place(const ir::Op& op, Spot& current) {
     const ir::Part part = ir::part_of(op);
     const std::optional<Spot> beside = beside_of(op, part);
@@ -126,7 +136,7 @@ class Placer {
     } else if (beside) {
       spot = *beside;
     }
-    if (part == ir::Part::forward && !is_sink(op)) current = spot;
+    if (part == ir::Part::forward && !is_sink(op) && !made_for_.contains(&op)) current = spot;
     spots_[&op] = spot;
     if (op.name == ir::op::assign) states_.try_emplace(op.attrs.get_string(ir::attr::path), spot);
     for (const ir::Value* operand : op.operands) {
@@ -135,11 +145,13 @@ class Placer {
   }
 
   // What a loop starts from lies where its body takes it.
-  void place_around(const ir::Op& op) {
-    spots_[&op] = op.attrs.has(ir::attr::block)
-                      ? strategy_.spot_of(op.attrs.get_string(ir::attr::block))
-                      : strategy_.outside();
+  void place_around(const ir::Op& op, const Spot& current) {
+    const Spot spot = op.attrs.has(ir::attr::block)
+                          ? strategy_.spot_of(op.attrs.get_string(ir::attr::block))
+                          : current;
+    spots_[&op] = spot;
     for (const ir::Graph* body : ir::bodies_of(module_, op)) {
+      place(*body, spot);
       for (const auto& inner : body->ops) {
         if (inner->name != ir::op::input) continue;
         claim(*op.operand(static_cast<size_t>(inner->attrs.get_int(ir::attr::index)))->op,
@@ -154,6 +166,11 @@ class Placer {
     if (op.name == ir::op::assign) {
       const auto state = states_.find(op.attrs.get_string(ir::attr::path));
       return state == states_.end() ? spot_of(*op.operand(0)) : state->second;
+    }
+    if (const auto path = made_for_.find(&op);
+        part == ir::Part::forward && path != made_for_.end()) {
+      const auto state = states_.find(path->second);
+      if (state != states_.end()) return state->second;
     }
     if (part == ir::Part::forward) return std::nullopt;
     std::optional<Spot> first;
@@ -206,17 +223,8 @@ class Placer {
   const Strategy& strategy_;
   std::unordered_map<const ir::Op*, Spot> spots_;
   std::unordered_map<std::string, Spot> states_;  // by path: one place in all graphs
+  std::unordered_map<const ir::Op*, std::string> made_for_;  // paths of states
 };
-
-// The op `strategy`; nullptr where there is none.
-ir::Op* find_strategy(const ir::Module& module) {
-  const ir::Graph* main = module.find_graph("main");
-  if (main == nullptr) return nullptr;
-  const auto found = std::find_if(main->ops.begin(), main->ops.end(), [](const auto& op) {
-    return op->name == ir::op::strategy;
-  });
-  return found == main->ops.end() ? nullptr : found->get();
-}
 
 Strategy take_strategy(ir::Module& module) {
   const ir::Op* op = find_strategy(module);
@@ -256,6 +264,15 @@ void count_copies(const ir::Module& module, std::vector<Share>& shares) {
 
 }  // namespace
 
+ir::Op* find_strategy(const ir::Module& module) {
+  const ir::Graph* main = module.find_graph("main");
+  if (main == nullptr) return nullptr;
+  const auto found = std::find_if(main->ops.begin(), main->ops.end(), [](const auto& op) {
+    return op->name == ir::op::strategy;
+  });
+  return found == main->ops.end() ? nullptr : found->get();
+}
+
 bool is_source(const ir::Op& op) {
   const ops::OpDef* row = ops::find_op(op.name);
   return op.operands.empty() && !op.results.empty() && row != nullptr && !row->effects &&
@@ -267,7 +284,9 @@ std::vector<Share> place(ir::Module& module) {
   Placer placer(module, strategy);
   // `main` first: it says where the states are.
   const std::vector<ir::Graph*> entries = module.entries();
-  for (auto graph = entries.rbegin(); graph != entries.rend(); ++graph) placer.place(**graph);
+  for (auto graph = entries.rbegin(); graph != entries.rend(); ++graph) {
+    placer.place(**graph, strategy.outside());
+  }
   std::vector<Share> shares = placer.shares();
   for (const auto& graph : module.graphs) placer.write(*graph);
   insert_moves(module, strategy);

@@ -12,9 +12,10 @@
 //   %1 = relu %2 {ipu=1, stage=1}
 //
 // An op of a block runs where the op `strategy` says. Without a block, a forward op stays where the
-// op before it is, a backward op goes beside the forward op whose value it uses, an update beside
-// its state. What has no operands goes to its users: states, inputs and streams to the first one, a
-// copy of anything else (constants, `full`, ...) to each IPU that reads it.
+// op before it is (the first one of a body where the loop is), or beside the state that it alone
+// makes a new value for; a backward op goes beside the forward op whose value it uses, an update
+// beside its state. What has no operands goes to its users: states, inputs and streams to the first
+// one, a copy of anything else (constants, `full`, ...) to each IPU that reads it.
 #pragma once
 
 #include "ir/graph.h"
@@ -41,6 +42,12 @@ std::vector<Share> place(ir::Module& module);
 
 // Whether the op has no operands and no effects: what it makes depends on nothing of its place.
 bool is_source(const ir::Op& op);
+
+// Bytes that a move of a value of this type moves.
+int64_t moved_bytes(const ir::Type& type);
+
+// The op `strategy` of a module; nullptr where there is none.
+ir::Op* find_strategy(const ir::Module& module);
 
 // The second half of it, for a module whose ops all have their places.
 void insert_moves(ir::Module& module, const Strategy& strategy);

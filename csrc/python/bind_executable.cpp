@@ -21,6 +21,7 @@
 #include "python/signal_watch.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
+#include "tasks/cut.h"
 
 namespace poptorch::python {
 
@@ -51,6 +52,7 @@ constexpr std::pair<std::string_view, SetOption> option_setters[] = {
     {"check_floats", set_option<&CompileOptions::check_floats>},
     {"record_floats", set_option<&CompileOptions::record_floats>},
     {"check_plan", set_option<&CompileOptions::check_plan>},
+    {"cut_tasks", set_option<&CompileOptions::cut_tasks>},
     {"keep_text", set_option<&CompileOptions::keep_text>},
     {"max_ipus", set_option<&CompileOptions::max_ipus>},
     {"power_of_two_ipus", set_option<&CompileOptions::power_of_two_ipus>},
@@ -278,6 +280,10 @@ py::dict work_report(const std::string& text) {
 void bind_steps(py::module_& module) {
   module.def("place", [](ir::Module& self) { return shares_of(place::place(self)); },
              py::arg("module"), "Step 4, in place; returns a row for each stage.");
+  module.def("cut_tasks", &tasks::cut, py::arg("module"),
+             "The end of step 4, in place: tasks in the graph of a micro-batch.");
+  module.def("inline_tasks", &tasks::inline_tasks, py::arg("module"),
+             "The beginning of step 5, in place: takes back what cut_tasks did.");
   module.def("lower", [](ir::Module& self) { lower::cpu::lower(self); }, py::arg("module"),
              "Step 5, in place.");
   module.def("schedule", &schedule::schedule, py::arg("module"), "Step 6, in place.");

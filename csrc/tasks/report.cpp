@@ -12,7 +12,7 @@
 #include "place/place.h"
 #include "place/work_report.h"
 #include "support/error.h"
-#include "tasks/wiring.h"
+#include "tasks/edges.h"
 
 namespace poptorch::tasks {
 
@@ -66,7 +66,7 @@ class Reporter {
     report_.schedule = "sequential";
     if (has_tasks(graph)) {
       if (loop != nullptr) report_.schedule = loop->attrs.get_string(ir::attr::pipeline);
-      add_tasks(wiring_of(graph));
+      add_tasks(edges_of(graph));
     } else {
       add_parts(graph);
     }
@@ -105,8 +105,8 @@ class Reporter {
     if (op.name == ir::op::stream_out) row.bytes_out += op.operand(0)->type.bytes();
   }
 
-  void add_tasks(const Wiring& wiring) {
-    for (const ir::Op* task : wiring.tasks) {
+  void add_tasks(const TaskEdges& found) {
+    for (const ir::Op* task : found.tasks) {
       TaskRow row{task->attrs.get_graph(ir::attr::body), task->attrs.get_string(ir::attr::part),
                   task->attrs.get_int(ir::attr::ipu), task->attrs.get_int(ir::attr::stage),
                   task->attrs.maybe_int(ir::attr::phase), task->attrs.get_int(ir::attr::offset, 0)};
@@ -114,7 +114,7 @@ class Reporter {
       report_.tasks.push_back(std::move(row));
     }
     std::map<std::tuple<size_t, size_t, bool, int64_t>, int64_t> bytes;
-    for (const Edge& edge : wiring.edges) {
+    for (const Edge& edge : found.edges) {
       const int64_t depth = edge.op == nullptr ? 1 : edge.op->attrs.get_int(ir::attr::depth, 1);
       for (const size_t target : edge.targets) {
         if (target == edge.source) continue;  // on the way to a stash

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "support/error.h"
-#include "tasks/wiring.h"
+#include "tasks/edges.h"
 
 namespace poptorch::tasks {
 
@@ -50,10 +50,10 @@ const Schedule& schedule_from(std::string_view name) {
                           "\". The schedules are: ", names, "."));
 }
 
-void write_offsets(const Wiring& wiring, const Schedule& schedule, int64_t m) {
+void write_offsets(const TaskEdges& found, const Schedule& schedule, int64_t m) {
   std::set<int64_t> stages;
-  for (const ir::Op* task : wiring.tasks) stages.insert(task->attrs.get_int(ir::attr::stage));
-  for (ir::Op* task : wiring.tasks) {
+  for (const ir::Op* task : found.tasks) stages.insert(task->attrs.get_int(ir::attr::stage));
+  for (ir::Op* task : found.tasks) {
     const auto at = stages.find(task->attrs.get_int(ir::attr::stage));
     const Place place{std::distance(stages.begin(), at), static_cast<int64_t>(stages.size()), m};
     const bool is_backward = task->attrs.get_string(ir::attr::part) == "backward";
@@ -86,10 +86,10 @@ std::vector<Turn> turns_of(const std::vector<ir::Op*>& tasks) {
 
 // For how many micro-batches the values of an edge need room: one for each round from source to
 // target, and one more where the source may end before the target of the same round begins.
-void write_depths(const Wiring& wiring, int64_t m) {
-  const std::vector<Turn> turns = turns_of(wiring.tasks);
-  const auto offset = [&](size_t i) { return wiring.tasks[i]->attrs.get_int(ir::attr::offset); };
-  for (const Edge& edge : wiring.edges) {
+void write_depths(const TaskEdges& found, int64_t m) {
+  const std::vector<Turn> turns = turns_of(found.tasks);
+  const auto offset = [&](size_t i) { return found.tasks[i]->attrs.get_int(ir::attr::offset); };
+  for (const Edge& edge : found.edges) {
     if (edge.op == nullptr) continue;
     int64_t depth = 1;
     for (const size_t target : edge.targets) {
@@ -117,9 +117,9 @@ void schedule(ir::Module& module) {
     const int64_t m = loop == nullptr ? 1 : loop->attrs.get_int(ir::attr::count);
     const std::string name =
         loop == nullptr ? "sequential" : loop->attrs.get_string(ir::attr::pipeline);
-    const Wiring wiring = wiring_of(*graph);
-    write_offsets(wiring, schedule_from(name), m);
-    write_depths(wiring, m);
+    const TaskEdges found = edges_of(*graph);
+    write_offsets(found, schedule_from(name), m);
+    write_depths(found, m);
   }
 }
 

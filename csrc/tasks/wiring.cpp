@@ -1,147 +1,290 @@
 #include "tasks/wiring.h"
 
 #include <algorithm>
-#include <optional>
-#include <set>
-#include <string_view>
-#include <unordered_map>
 
+#include "ir/copy.h"
+#include "ir/part.h"
 #include "ops/op_def.h"
+#include "place/place.h"
+#include "support/error.h"
 
 namespace poptorch::tasks {
 
 namespace {
 
-// A remote_load holds nothing.
-bool is_crossing(const ir::Op& op) { return ops::is_move(op) || op.name == ir::op::stash; }
-bool holds_values(const ir::Op& op) {
-  return is_crossing(op) && op.name != ir::op::remote_load;
+int64_t position_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::position); }
+
+std::unique_ptr<ir::Op> twin_of(const ir::Op& op) {
+  auto twin = std::make_unique<ir::Op>(ir::copy_apart(op));
+  for (const auto& result : twin->results) result->op = twin.get();
+  return twin;
 }
-
-std::string_view part_of(const ir::Op& task) { return task.attrs.get_string(ir::attr::part); }
-
-bool is_at(const ir::Op& op, const ir::Op& other) {
-  return op.attrs.get_int(ir::attr::ipu, 0) == other.attrs.get_int(ir::attr::ipu, 0) &&
-         op.attrs.get_int(ir::attr::stage, 0) == other.attrs.get_int(ir::attr::stage, 0);
-}
-
-class Reader {
- public:
-  explicit Reader(const ir::Graph& graph) {
-    for (const auto& op : graph.ops) {
-      if (op->name == ir::op::task) {
-        numbers_[op.get()] = wiring_.tasks.size();
-        wiring_.tasks.push_back(op.get());
-      }
-      std::set<const ir::Value*> read;
-      for (const ir::Value* operand : op->operands) {
-        if (operand != nullptr && read.insert(operand).second) users_[operand].push_back(op.get());
-      }
-    }
-  }
-
-  Wiring read(const ir::Graph& graph) {
-    for (const auto& op : graph.ops) {
-      if (op->name == ir::op::task) {
-        for (const auto& result : op->results) add_direct(*result, numbers_.at(op.get()));
-      } else if (holds_values(*op)) {
-        add_held(*op);
-      }
-    }
-    return std::move(wiring_);
-  }
-
- private:
-  void add_direct(const ir::Value& value, size_t source) {
-    const std::set<size_t> targets = direct_takers(value);
-    if (!targets.empty()) add({nullptr, source, {}, value.type.bytes(), false}, targets);
-  }
-
-  void add_held(ir::Op& op) {
-    const std::optional<size_t> source = source_of(op);
-    const std::set<size_t> targets = takers(*op.result());
-    if (!source || targets.empty()) return;
-    add({&op, *source, {}, op.result()->type.bytes(), is_streaming(op)}, targets);
-  }
-
-  void add(Edge edge, const std::set<size_t>& targets) {
-    edge.targets.assign(targets.begin(), targets.end());
-    wiring_.edges.push_back(std::move(edge));
-  }
-
-  static bool is_streaming(const ir::Op& op) {
-    if (op.name == ir::op::remote_store) return true;
-    return op.name == ir::op::stash && op.operand(0)->op->name == ir::op::remote_store;
-  }
-
-  // The tasks that read the value, by a remote_load too.
-  std::set<size_t> direct_takers(const ir::Value& value) const {
-    std::set<size_t> found;
-    const auto users = users_.find(&value);
-    if (users == users_.end()) return found;
-    for (const ir::Op* user : users->second) {
-      if (user->name == ir::op::task) found.insert(numbers_.at(user));
-      if (user->name == ir::op::remote_load) found.merge(direct_takers(*user->result()));
-    }
-    return found;
-  }
-
-  // The same with the tasks in whose turn other ops take it.
-  std::set<size_t> takers(const ir::Value& value) const {
-    std::set<size_t> found = direct_takers(value);
-    const auto users = users_.find(&value);
-    if (users == users_.end()) return found;
-    for (const ir::Op* user : users->second) {
-      if (holds_values(*user)) found.insert(*source_of(*user));
-      if (user->name == ir::op::remote_load) found.merge(takers(*user->result()));
-    }
-    return found;
-  }
-
-  // The task in whose turn a move takes its operand; none where no task makes the value.
-  std::optional<size_t> source_of(const ir::Op& op) const {
-    const ir::Op& maker = *op.operand(0)->op;
-    if (maker.name == ir::op::task) return numbers_.at(&maker);
-    if (!is_crossing(maker)) return std::nullopt;
-    const std::optional<size_t> source = source_of(maker);
-    if (!source) return std::nullopt;
-    const std::set<size_t> readers = direct_takers(*maker.result());
-    if (!readers.empty()) return *readers.begin();
-    return between(maker, part_of(*wiring_.tasks[*source]) == "forward").value_or(*source);
-  }
-
-  // The task at the place of a move that works in the direction of the value.
-  std::optional<size_t> between(const ir::Op& move, bool is_forward) const {
-    for (size_t i = 0; i < wiring_.tasks.size(); ++i) {
-      const std::string_view part = part_of(*wiring_.tasks[i]);
-      const bool fits = part == "both" || (part == "forward") == is_forward;
-      if (fits && is_at(*wiring_.tasks[i], move)) return i;
-    }
-    return std::nullopt;
-  }
-
-  Wiring wiring_;
-  std::unordered_map<const ir::Op*, size_t> numbers_;
-  std::unordered_map<const ir::Value*, std::vector<const ir::Op*>> users_;
-};
 
 }  // namespace
 
-bool has_tasks(const ir::Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(),
-                     [](const auto& op) { return op->name == ir::op::task; });
-}
-
-Wiring wiring_of(const ir::Graph& graph) { return Reader(graph).read(graph); }
-
-const ir::Op* pipeline_of(const ir::Module& module, const ir::Graph& graph) {
-  for (const ir::Op* op : module.all_ops()) {
-    if (op->name == ir::op::loop && op->attrs.has(ir::attr::pipeline) &&
-        op->attrs.get_graph(ir::attr::body) == graph.name) {
-      return op;
+void Wiring::run() {
+  take_ops();
+  for (size_t task = 0; task < bodies_.size(); ++task) connect(task);
+  for (const ir::Op* known : order_) {
+    ir::Op& op = *left_.at(known);
+    if (used_copies_.contains(&op)) continue;
+    for (ir::Value*& operand : op.operands) {
+      if (operand != nullptr) operand = in_graph(op, operand);
     }
   }
-  return nullptr;
+  for (ir::Value*& output : graph_.outputs) {
+    const int64_t task = groups_.find(*output->op);
+    if (task >= 0) output = given_by(static_cast<size_t>(task), output);
+    if (groups_.everywhere.contains(output->op)) output = made_in_graph(output);
+  }
+  finish();
+}
+
+void Wiring::take_ops() {
+  for (const Task& task : groups_.tasks) {
+    Body& body = bodies_.emplace_back();
+    body.op = std::make_unique<ir::Op>();
+    body.op->name = ir::op::task;
+    ir::Attrs& attrs = body.op->attrs;
+    attrs = attrs_at(bodies_.size() - 1, nullptr);
+    attrs.set(ir::attr::body, ir::GraphRef{concat(graph_.name, ".", task.name)});
+    attrs.set(ir::attr::part, task.part);
+  }
+  int64_t position = 0;
+  for (auto& op : graph_.ops) {
+    op->attrs.set(ir::attr::position, position++);
+    has_parts_ = has_parts_ || op->attrs.has(ir::attr::part);
+    const int64_t found = groups_.find(*op);
+    if (op->name == ir::op::ipu_copy) {
+      copies_[{op->operand(0), op->attrs.get_int(ir::attr::ipu)}] = op.get();
+      copied_[op.get()] = op->operand(0);
+    }
+    if (found >= 0) {
+      Body& body = bodies_[static_cast<size_t>(found)];
+      for (const auto& result : op->results) {
+        body.read_as[result.get()] = body.held[result.get()] = result.get();
+        holders_[result.get()] = {static_cast<size_t>(found)};
+      }
+      body.ops.push_back(std::move(op));
+    } else if (groups_.everywhere.contains(op.get())) {
+      sources_.push_back(std::move(op));
+    } else {
+      order_.push_back(op.get());
+      left_[order_.back()] = std::move(op);
+    }
+  }
+  graph_.ops.clear();
+}
+
+void Wiring::connect(size_t task) {
+  const size_t count = bodies_[task].ops.size();  // more come
+  for (size_t i = 0; i < count; ++i) {
+    ir::Op& op = *bodies_[task].ops[i];
+    for (ir::Value*& operand : op.operands) {
+      if (operand != nullptr) operand = operand_of(task, op, operand);
+    }
+  }
+}
+
+ir::Value* Wiring::operand_of(size_t task, const ir::Op& reader, ir::Value* value) {
+  const auto known = bodies_[task].read_as.find(value);
+  if (known != bodies_[task].read_as.end()) return known->second;
+  const ir::Op& maker = *value->op;
+  const int64_t home = groups_.find(maker);
+  ir::Value* here = nullptr;
+  if (groups_.everywhere.contains(&maker)) {
+    return made_here(task, value);
+  } else if (maker.name == ir::op::ipu_copy) {
+    here = arrive(task, &reader, copied_.at(&maker));
+  } else if (home >= 0 && ipu_of(static_cast<size_t>(home)) != ipu_of(task)) {
+    // A loop may carry a value that its body does not read; place leaves it where it is.
+    ir::Attrs attrs = attrs_at(task, &reader);
+    attrs.set(ir::attr::from, ipu_of(static_cast<size_t>(home)));
+    ir::Value* copy = add_move(ir::op::ipu_copy, given_by(static_cast<size_t>(home), value),
+                               std::move(attrs), value->name + ".carried");
+    here = take(task, &reader, copy, copy->name);
+  } else if (home >= 0 || maker.name == ir::op::remote_load) {
+    here = arrive(task, &reader, value);
+  } else {
+    here = take(task, &reader, value, value->name);
+  }
+  return bodies_[task].read_as[value] = here;
+}
+
+ir::Value* Wiring::made_here(size_t task, ir::Value* value) {
+  std::unique_ptr<ir::Op> twin = twin_of(*value->op);
+  for (ir::Value*& operand : twin->operands) operand = operand_of(task, *value->op, operand);
+  Body& body = bodies_[task];
+  for (size_t i = 0; i < twin->results.size(); ++i) {
+    body.read_as[value->op->result(i)] = twin->result(i);
+  }
+  body.ops.push_back(std::move(twin));
+  return body.read_as.at(value);
+}
+
+ir::Value* Wiring::take(size_t task, const ir::Op* reader, ir::Value* operand,
+                        const std::string& name) {
+  Body& body = bodies_[task];
+  auto op = std::make_unique<ir::Op>();
+  op->name = ir::op::input;
+  op->attrs = attrs_at(task, reader);
+  op->attrs.set(ir::attr::index, static_cast<int64_t>(body.op->operands.size()));
+  body.op->operands.push_back(operand);
+  op->results.push_back(std::make_unique<ir::Value>(ir::Value{name, operand->type, op.get(), 0}));
+  body.inputs.push_back(std::move(op));
+  return body.inputs.back()->result();
+}
+
+ir::Value* Wiring::arrive(size_t task, const ir::Op* reader, ir::Value* value) {
+  const auto known = bodies_[task].held.find(value);
+  if (known != bodies_[task].held.end()) return known->second;
+  std::vector<size_t>& holders = holders_[value];
+  size_t from = bodies_.size(), last = bodies_.size();
+  for (const size_t holder : holders) {
+    if (holder > task) continue;
+    last = holder;
+    if (ipu_of(holder) == ipu_of(task)) from = holder;
+  }
+  ir::Value* edge = nullptr;
+  if (last == bodies_.size()) {
+    edge = edge_of_graph(task, value);
+  } else if (from == bodies_.size() && hops_ && before(task, last) != last) {
+    from = before(task, last);
+    arrive(from, nullptr, value);
+  } else if (from == bodies_.size()) {
+    from = last;
+  }
+  if (edge == nullptr) edge = edge_from(from, task, reader, value);
+  const auto copy = copies_.find({value, ipu_of(task)});
+  const bool is_copied = copy != copies_.end();
+  ir::Value* here =
+      take(task, reader, edge, is_copied ? copy->second->result()->name : value->name);
+  std::vector<size_t>& all = holders_[value];
+  all.insert(std::upper_bound(all.begin(), all.end(), task), task);
+  return bodies_[task].held[value] = here;
+}
+
+// The task before this one on the way of a value that another one has.
+size_t Wiring::before(size_t task, size_t from) const {
+  const Task& target = groups_.tasks[task];
+  for (size_t other = from + 1; target.is_backward() && other < task; ++other) {
+    const Task& forward = groups_.tasks[other];
+    if (!forward.is_backward() && forward.stage == target.stage) return other;
+  }
+  return task - 1;
+}
+
+// Of a value that no task makes.
+ir::Value* Wiring::edge_of_graph(size_t task, ir::Value* value) {
+  const auto copy = copies_.find({value, ipu_of(task)});
+  return copy == copies_.end() ? value : copy->second->result();
+}
+
+ir::Value* Wiring::edge_from(size_t from, size_t task, const ir::Op* reader, ir::Value* value) {
+  ir::Value* given = given_by(from, value);
+  ir::Attrs attrs = attrs_at(task, reader);
+  if (ipu_of(from) == ipu_of(task)) {
+    return add_move(ir::op::stash, given, std::move(attrs), value->name + ".kept");
+  }
+  const auto copy = copies_.find({value, ipu_of(task)});
+  if (copy != copies_.end() && used_copies_.insert(copy->second).second) {
+    copy->second->operands[0] = given;
+    copy->second->attrs.set(ir::attr::from, ipu_of(from));
+    return copy->second->result();
+  }
+  attrs.set(ir::attr::from, ipu_of(from));
+  return add_move(ir::op::ipu_copy, given, std::move(attrs),
+                  concat(value->name, ".ipu", ipu_of(task), ".hop"));
+}
+
+ir::Value* Wiring::given_by(size_t task, ir::Value* value) {
+  Body& body = bodies_[task];
+  ir::Value*& known = body.given[value];
+  if (known != nullptr) return known;
+  const bool is_made = groups_.find(*value->op) == static_cast<int64_t>(task) &&
+                       !groups_.everywhere.contains(value->op);
+  const std::string name = is_made ? value->name : free_name(value->name + ".passed", value->type);
+  auto& results = body.op->results;
+  results.push_back(std::make_unique<ir::Value>(
+      ir::Value{name, value->type, body.op.get(), static_cast<int>(results.size())}));
+  body.outputs.push_back(body.held.at(value));
+  return known = results.back().get();
+}
+
+ir::Value* Wiring::in_graph(const ir::Op& reader, ir::Value* value) {
+  const int64_t home = groups_.find(*value->op);
+  const bool is_everywhere = groups_.everywhere.contains(value->op);
+  if (is_everywhere && (home < 0 || reader.name != ir::op::ipu_copy)) return made_in_graph(value);
+  return home < 0 ? value : given_by(static_cast<size_t>(home), value);
+}
+
+ir::Value* Wiring::made_in_graph(ir::Value* value) {
+  const auto known = made_in_graph_.find(value);
+  if (known != made_in_graph_.end()) return known->second;
+  std::unique_ptr<ir::Op> twin = twin_of(*value->op);
+  for (ir::Value*& operand : twin->operands) operand = made_in_graph(operand);
+  for (size_t i = 0; i < twin->results.size(); ++i) {
+    made_in_graph_[value->op->result(i)] = twin->result(i);
+  }
+  left_[twin.get()] = std::move(twin);
+  return made_in_graph_.at(value);
+}
+
+ir::Value* Wiring::add_move(ir::OpName name, ir::Value* from, ir::Attrs attrs,
+                            const std::string& wanted) {
+  attrs.set(ir::attr::bytes, place::moved_bytes(from->type));
+  std::unique_ptr<ir::Op> op =
+      graph_.make(name, {from}, std::move(attrs), {from->type}, {}, {wanted});
+  ir::Value* moved = op->result();
+  left_[moved->op] = std::move(op);
+  return moved;
+}
+
+ir::Attrs Wiring::attrs_at(size_t task, const ir::Op* reader) const {
+  const Task& at = groups_.tasks[task];
+  ir::Attrs attrs;
+  attrs.set(ir::attr::ipu, at.ipu);
+  attrs.set(ir::attr::stage, at.stage);
+  if (at.phase >= 0) attrs.set(ir::attr::phase, at.phase);
+  const bool reads_backward = reader != nullptr && ir::part_of(*reader) == ir::Part::backward;
+  const bool is_backward = at.is_backward() || reads_backward;
+  if (has_parts_) attrs.set(ir::attr::part, is_backward ? "backward" : "forward");
+  return attrs;
+}
+
+std::string Wiring::free_name(const std::string& wanted, const ir::Type& type) {
+  return graph_.make(ir::op::stash, {}, {}, {type}, {}, {wanted})->result()->name;
+}
+
+void Wiring::emit(const ir::Op* op) {
+  const auto found = left_.find(op);
+  if (found == left_.end()) return;
+  std::unique_ptr<ir::Op> owned = std::move(found->second);
+  left_.erase(found);
+  for (const ir::Value* operand : owned->operands) {
+    if (operand != nullptr) emit(operand->op);
+  }
+  graph_.ops.push_back(std::move(owned));
+}
+
+void Wiring::finish() {
+  for (const ir::Op* op : order_) {
+    if (left_.contains(op) && left_.at(op)->name == ir::op::input) emit(op);
+  }
+  for (Body& body : bodies_) {
+    for (const ir::Value* operand : body.op->operands) emit(operand->op);
+    ir::Graph* graph = module_.add_graph(body.op->attrs.get_graph(ir::attr::body));
+    std::stable_sort(body.ops.begin(), body.ops.end(), [](const auto& a, const auto& b) {
+      return position_of(*a) < position_of(*b);
+    });
+    for (auto& op : body.inputs) graph->adopt(std::move(op));
+    for (auto& op : body.ops) graph->adopt(std::move(op));
+    graph->outputs = std::move(body.outputs);
+    graph_.ops.push_back(std::move(body.op));
+  }
+  for (const ir::Op* op : order_) emit(op);
+  for (const ir::Value* output : graph_.outputs) emit(output->op);
+  INTERNAL_CHECK(left_.empty(), "[place] ", left_.size(), " moves between tasks are not read");
 }
 
 }  // namespace poptorch::tasks

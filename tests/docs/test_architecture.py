@@ -17,6 +17,8 @@ def test_steps(update):
 
     def print_step(match):
         step = match.group(1)
+        if step == "lower":
+            _C.inline_tasks(module)
         getattr(_C, step)(module)
         return f"<!-- step: {step} -->\n```\n{module.text()}```\n"
 

@@ -39,7 +39,10 @@ def test_pipelined_and_sharded_programs_differ():
         poptorch.PipelinedExecution(), poptorch.ShardedExecution()))
     assert '  strategy {kind="pipelined", stages=2}\n' in pipelined
     assert '  strategy {kind="sharded", stages=2}\n' in sharded
-    assert pipelined.replace("pipelined", "sharded") == sharded
+    grouped = ', pipeline="grouped"}'
+    assert grouped in pipelined
+    assert pipelined.replace("pipelined", "sharded").replace(
+        grouped, ', pipeline="sequential"}') == sharded
 
 
 def test_every_step_keeps_the_strategy():
@@ -85,3 +88,11 @@ def test_no_zeros_cross_between_ipus(optimizer, accumulation):
     # The hidden layer, its gradient, and of the update the settings and the count of updates.
     bytes_each = {torch.optim.Adam: [4, 40, 64, 64], torch.optim.SGD: [4, 32, 64, 64]}
     assert sorted(size for _, size in copied) == bytes_each[optimizer], copied
+
+
+def test_accumulators_begin_where_they_are():
+    """The zeros are made on the IPU of each accumulator: no copy carries them."""
+    text = placed(poptorch.PipelinedExecution(), Training__gradientAccumulation=4)
+    before = text.split("graph iteration")[1].split(" = loop ")[0]
+    assert "ipu_copy" not in before
+    assert set(re.findall(r"= (?:constant|full) .*ipu=(\d)", before)) == {"0", "1"}
