@@ -375,8 +375,8 @@ def compile(
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
     ``deterministic``, ``check_floats``, ``record_floats``,
-    ``check_plan``, ``cut_tasks``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given
-    comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
+    ``check_plan``, ``cut_tasks``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What
+    is not given comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
     ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).
     """
 

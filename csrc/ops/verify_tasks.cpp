@@ -121,6 +121,8 @@ class TaskVerifier : Where {
   // A body is run by its task alone, and has no tasks.
   void check_runs(const Op& op, const std::set<std::string>& bodies) {
     op_ = &op;
+    const int64_t depth = op.attrs.get_int(ir::attr::depth, 0);
+    RULE(depth >= 0, "has depth=", depth, ", a number of micro-batches");
     if (op.name == ir::op::task) {
       RULE(!bodies.contains(graph_->name), "is in the body of another task");
       return;

@@ -144,11 +144,23 @@ class Placer {
     }
   }
 
+  // That of the op, or else the first one in its bodies. Loops of the model have a part, those
+  // around the step have none.
+  std::optional<std::string> block_of(const ir::Op& op) const {
+    if (op.attrs.has(ir::attr::block)) return op.attrs.get_string(ir::attr::block);
+    if (!op.attrs.has(ir::attr::part)) return std::nullopt;
+    for (const ir::Graph* body : ir::bodies_of(module_, op)) {
+      for (const auto& inner : body->ops) {
+        if (const auto block = block_of(*inner)) return block;
+      }
+    }
+    return std::nullopt;
+  }
+
   // What a loop starts from lies where its body takes it.
   void place_around(const ir::Op& op, const Spot& current) {
-    const Spot spot = op.attrs.has(ir::attr::block)
-                          ? strategy_.spot_of(op.attrs.get_string(ir::attr::block))
-                          : current;
+    const std::optional<std::string> block = block_of(op);
+    const Spot spot = block ? strategy_.spot_of(*block) : current;
     spots_[&op] = spot;
     for (const ir::Graph* body : ir::bodies_of(module_, op)) {
       place(*body, spot);

@@ -60,6 +60,7 @@ BROKEN = {
                        "is on IPU 0, its body has `%x = stream_in"),
     "stash elsewhere": ("ipu_copy %x {bytes=8, from=0, ", "stash %x {bytes=8, ",
                         "reads %x on IPU 1, it is on IPU 0"),
+    "depth": ("{bytes=8, from=0", "{bytes=8, depth=-1, from=0", "has depth=-1, a number of"),
     "state read by another task": ("  output %x\n", READS_N,
                                    'assigns state "n", which another task reads'),
     "state assigned twice": ("  output %x\n", ASSIGNS_N,
