@@ -110,9 +110,8 @@ def test_the_time_of_a_step_is_its_work():
         line, work = model.timeline(), model.work_report()
         assert line.span == work["total"]["flops"] and line.idle_share() == 0
         assert [task.part for task in model.schedule().tasks] == ["forward", "backward"]
-        kinds = {row.kind for row in line.rows}
-        assert kinds == {"compute", "host", "update"} | {"all_reduce"} * (replicas > 1) or \
-            kinds == {"compute", "host", "update", "all_reduce"}
+        reduces = {"all_reduce"} if replicas > 1 else set()
+        assert {row.kind for row in line.rows} == {"compute", "host", "update"} | reduces
         assert {row.replica for row in line.rows} == set(range(replicas))
 
 
@@ -149,16 +148,16 @@ def test_stages_of_a_phase_run_at_the_same_time():
             super().__init__()
             self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
 
-        def forward(self, x):
+        def forward(self, x, y):
             with poptorch.Block("a"):
-                y = self.first(x)
+                x = self.first(x)
             with poptorch.Block("b"):
-                return y, self.second(x)
+                return x, self.second(y)
 
     strategy = poptorch.SerialPhasedExecution(
         poptorch.Phase(poptorch.Stage("a"), poptorch.Stage("b")))
     model = poptorch.inferenceModel(Two(), quiet_options().setExecutionStrategy(strategy))
-    model.compile(torch.ones(2, 4))
+    model.compile(torch.ones(2, 4), torch.ones(2, 4))
     begins = [row.begin for row in model.timeline().rows if row.kind == "compute"]
     assert begins == [0, 0]
 
@@ -174,10 +173,11 @@ def test_an_activation_off_the_chip_leaves_it_by_its_stash():
     moved = poptorch.trainingModel(net, options, optimizer=optimizer)
     moved.compile(torch.randn(6, 4), torch.randn(6, 4))
     before, after = plain.schedule(), moved.schedule()
-    streaming = [edge for edge in after.edges if edge.memory == "streaming"]
+    streaming = [edge for edge in after.edges if edge.memory == "streaming"
+                 and edge.target == "micro.s0.back"]
     assert streaming and all(edge.depth == 3 for edge in streaming)
     held = sum(edge.bytes * edge.depth for edge in streaming)
-    assert after.stash_bytes(0) == before.stash_bytes(0) - held
+    assert after.stash_bytes(0) == before.stash_bytes(0) - held == 0
 
 
 def test_a_file_has_the_schedule(tmp_path):
@@ -207,7 +207,7 @@ def test_advice_is_right():
     assert words[:6] == ["Moving", "block", '"2"', "to", "stage", "1"]
     gain = float(words[-1].removesuffix("%.")) / 100
     after, better = span(["01", "23"])
-    assert gain > 0.2 and 1 - after / before == pytest.approx(gain, abs=0.02)
+    assert gain > 0.15 and 1 - after / before == pytest.approx(gain, abs=0.02)
     assert better.advice is None
 
 
