@@ -22,7 +22,9 @@
 #include "support/error.h"
 #include "support/heap.h"
 #include "support/switches.h"
+#include "tasks/check.h"
 #include "tasks/cut.h"
+#include "tasks/schedule.h"
 
 namespace poptorch {
 
@@ -242,6 +244,8 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
     steps.reports().shares = place::place(*module);
     place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
     if (options.cut_tasks) tasks::cut(*module);
+    tasks::schedule(*module);
+    tasks::check(*module);
   });
   steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
   if (placed) placed(place::ipus_used(*module));

@@ -435,6 +435,22 @@ def check_plan(module: Module) -> None:
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
+def schedule_tasks(module: Module) -> None:
+    """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
+
+def check_tasks(module: Module) -> None:
+    """Fails when offsets and depths do not make a pipeline that computes and ends."""
+
+def task_report(text: str) -> dict[str, Any]:
+    """Of a placed program's text: ``schedule`` (its name), ``micro_batches``, and rows of
+    ``tasks``, ``edges`` and ``steps``.
+    """
+
+def block_report(text: str) -> list[dict[str, Any]]:
+    """``name``, ``forward`` and ``backward`` of each block: FLOPs of one micro-batch. The text is
+    that of a program that is not placed yet.
+    """
+
 def memory_report(module: Module) -> dict[str, int]:
     """Bytes by category of a planned module."""
 

@@ -50,6 +50,7 @@ from poptorch.enums import MultiConvPlanType as MultiConvPlanType
 from poptorch.enums import OutputMode as AnchorMode  # as releases of 2020 call it
 from poptorch.enums import OutputMode as OutputMode
 from poptorch.enums import OverlapMode as OverlapMode
+from poptorch.enums import PipelineSchedule as PipelineSchedule
 from poptorch.enums import ReductionType as ReductionType
 from poptorch.enums import SharingStrategy as SharingStrategy
 from poptorch.enums import SyncPattern as SyncPattern

@@ -179,6 +179,35 @@ class AutoStage(enum.Enum):
     AutoIncrement = 1
 
 
+class PipelineSchedule(enum.Enum):
+    """The order in which the stages of a pipeline run the micro-batches of a step.
+
+    The stages of a pipeline wait while it fills and while it drains. Of p stages that take equal
+    time for m micro-batches, each waits for ``(p - 1) / (m + p - 1)`` of a step; with
+    ``Sequential`` for ``(p - 1) / p``. Schedules differ in how many micro-batches stage s (from 0)
+    keeps activations for.
+
+    Example:
+        >>> import poptorch
+        >>> strategy = poptorch.PipelinedExecution("A", "B")
+        >>> strategy.schedule(poptorch.PipelineSchedule.Interleaved)
+        PipelinedExecution(Stage('A'), Stage('B')).schedule(PipelineSchedule.Interleaved)
+    """
+
+    #: All forward stages at the same time, then all backward stages. A stage keeps
+    #: ``2 (p - 1 - s) + 1`` micro-batches.
+    Grouped = "grouped"
+    #: Each stage changes between a forward and a backward micro-batch ("1F1B"). A stage keeps
+    #: ``p - s`` micro-batches.
+    Interleaved = "interleaved"
+    #: One stage after the other: no two of them run at the same time. A stage keeps one
+    #: micro-batch.
+    Sequential = "sequential"
+    #: The forward pass of all micro-batches, then their backward pass ("GPipe"). A stage keeps m
+    #: micro-batches.
+    FillDrain = "fill_drain"
+
+
 class Liveness(enum.Enum):
     """Where tensors are between the phases of phased execution.
 

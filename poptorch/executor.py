@@ -246,6 +246,8 @@ class PoplarExecutor:
     partition_summary = forward_to("_reports", Reports.partition_summary)
     op_report = forward_to("_reports", Reports.op_report)
     work_report = forward_to("_reports", Reports.work_report)
+    schedule = forward_to("_reports", Reports.schedule)
+    timeline = forward_to("_reports", Reports.timeline)
     nan_report = forward_to("_reports", Reports.nan_report)
     isAttachedToDevice = forward_to("_attachment", Attachment.isAttachedToDevice)
     attachToDevice = forward_to("_attachment", Attachment.attachToDevice)

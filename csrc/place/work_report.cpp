@@ -70,10 +70,15 @@ void add_constants(ir::Module& module) {
 
 }  // namespace
 
-WorkReport work_report(std::string_view text) try {
-  const std::unique_ptr<ir::Module> module = ir::parse(text);
+std::unique_ptr<ir::Module> parse_placed(std::string_view text) {
+  std::unique_ptr<ir::Module> module = ir::parse(text);
   add_constants(*module);
   ir::verify(*module, ir::Level::any);
+  return module;
+}
+
+WorkReport work_report(std::string_view text) try {
+  const std::unique_ptr<ir::Module> module = parse_placed(text);
   Report report(*module);
   report.add(*module->entries().back(), 1);
   return std::move(report.rows);

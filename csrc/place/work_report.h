@@ -5,9 +5,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "ir/graph.h"
 
 namespace poptorch::place {
 
@@ -22,6 +25,9 @@ struct OpWork {
 // out. A loop that runs as long as a tensor says is an entry `loop` without FLOPs and bytes, and
 // what is in it is not counted.
 using WorkReport = std::map<std::string, std::map<std::string, OpWork>>;
+
+// The module of a placed program's text, without the data of its constants; it is verified.
+std::unique_ptr<ir::Module> parse_placed(std::string_view text);
 
 // Of the text of a placed program, without the data of its constants. A user error where it breaks
 // a rule: the text may be that of a file.

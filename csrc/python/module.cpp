@@ -64,6 +64,7 @@ PYBIND11_MODULE(_C, module) {
   bind_ops(module);
   bind_rewrite(module);
   bind_systems(module);
+  bind_tasks(module);
 #ifdef POPTORCH_MUTANTS
   bind_mutants(module);
 #endif

@@ -62,9 +62,11 @@ class Grouper {
     const std::vector<Key> runs = sequence();
     for (const auto& [op, key] : keys_) groups_.task_of[op] = index_of(runs, key);
     add_tasks(runs);
-    if (fits(dependencies)) return std::move(groups_);
-    groups_.is_in_turn = true;
-    add_tasks(in_turn(graph_, dependencies, keys_, groups_.task_of));
+    if (!fits(dependencies)) {
+      groups_.is_in_turn = true;
+      add_tasks(in_turn(graph_, dependencies, keys_, groups_.task_of));
+    }
+    take_own_moves();
     return std::move(groups_);
   }
 
@@ -244,6 +246,26 @@ class Grouper {
       numbers[i] = groups_.tasks.size() - 1;
     }
     for (auto& [op, task] : groups_.task_of) task = numbers[task];
+  }
+
+  // What a task stores in streaming memory and loads again is no edge.
+  void take_own_moves() {
+    std::map<const ir::Op*, std::set<int64_t>> readers;  // by move: tasks, -1 for the graph
+    for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) {
+      const auto known = readers.find(op->get());
+      const bool passes_on = (*op)->name == ir::op::remote_load && known != readers.end();
+      const std::set<int64_t> tasks =
+          passes_on ? known->second : std::set<int64_t>{groups_.find(**op)};
+      for (const ir::Value* operand : (*op)->operands) {
+        if (operand != nullptr) readers[operand->op].insert(tasks.begin(), tasks.end());
+      }
+    }
+    for (const auto& op : graph_.ops) {
+      if (op->name != ir::op::remote_store && op->name != ir::op::remote_load) continue;
+      const int64_t home = groups_.find(*op->operand(0)->op);
+      const bool is_own = home >= 0 && readers[op.get()] == std::set<int64_t>{home};
+      if (is_own) groups_.task_of[op.get()] = static_cast<size_t>(home);
+    }
   }
 
   static Task task_of(const Key& key, std::map<std::string, int>& counts) {

@@ -41,6 +41,7 @@ class Inliner {
     for (ir::Value*& output : graph_.outputs) output = find(output);
     for (auto& [position, op] : placed_) {
       op->attrs.erase(ir::attr::position);
+      op->attrs.erase(ir::attr::depth);
       graph_.adopt(std::move(op));
     }
     for (auto& op : ops) edges_.push_back(std::move(op));  // tasks, until nothing names them

@@ -1,6 +1,7 @@
 """Switches for tests and debugging."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,3 +90,61 @@ def gradients(executor: Any) -> dict[str, Any]:
         poptorch.Error: The model was not compiled under :func:`keep_gradients`, or has not run.
     """
     return executor._gradients()
+
+
+_stage_costs: dict[int, float] | None = None
+
+
+@contextlib.contextmanager
+def stage_costs(costs: dict[int, float]) -> Iterator[None]:
+    """Timelines asked for within have these costs in place of FLOPs: for exact tests.
+
+    Each forward and each backward task of a stage costs the number of the stage, a task that is
+    both costs it twice, and all else (copies, the host, the update) costs nothing.
+
+    Args:
+        costs: by the number of a stage, at least 0.
+
+    Raises:
+        TypeError: A stage is not an int, or a cost is not a number.
+        ValueError: A cost is negative or not finite. ``timeline`` raises it too, where the program
+            has a stage without a cost.
+
+    Example:
+        >>> import poptorch, torch
+        >>> from poptorch import testing
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+        >>> model.compile(torch.ones(3, 4))
+        >>> with testing.stage_costs({0: 2.5}):
+        ...     model.timeline().span
+        2.5
+    """
+    global _stage_costs
+    checked = {_stage(stage): _cost(cost) for stage, cost in costs.items()}
+    before, _stage_costs = _stage_costs, checked
+    try:
+        yield
+    finally:
+        _stage_costs = before
+
+
+def _stage(stage: Any) -> int:
+    if isinstance(stage, bool) or not isinstance(stage, int):
+        raise TypeError(f"[stage_costs] expected the number of a stage (int), got "
+                        f"{type(stage).__name__} {stage!r}.")
+    return stage
+
+
+def _cost(cost: Any) -> float:
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        raise TypeError(f"[stage_costs] expected a number as the cost of a stage, got "
+                        f"{type(cost).__name__} {cost!r}.")
+    if not 0 <= cost < math.inf:
+        raise ValueError(f"[stage_costs] expected a finite cost of at least 0, got {cost!r}.")
+    return float(cost)
+
+
+def current_stage_costs() -> dict[int, float] | None:
+    """The costs of the innermost :func:`stage_costs`; None outside of it."""
+    return _stage_costs

@@ -4,12 +4,17 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakMethod
 
+from poptorch import _C
 from poptorch._base import interrupts
 from poptorch._base.torch_private import modes_off
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation
 from poptorch._reports import partition, work
+from poptorch._reports.balance import best_move
+from poptorch._reports.schedule import Schedule
+from poptorch._reports.simulation import FlopCosts, current_costs
+from poptorch._reports.timeline import Timeline
 from poptorch._runtime.nan_report import NanReport, recording, replay
 from poptorch._runtime.programs import Programs
 from poptorch._runtime.wrapped import Wrapped
@@ -85,11 +90,15 @@ class Reports:
         """A table of what runs where: a line for each stage.
 
         It has the stage's number and IPU, its blocks and modules, the number and bytes of its
-        parameters, and their share of all parameters; in phased execution also the phase.
+        parameters, their share of all parameters, and the FLOPs of one micro-batch; in phased
+        execution also the phase. With several IPUs it also has the bytes that the stage keeps on
+        the chip for its backward pass, and the share of time that its IPU waits (see
+        :meth:`timeline`). Where a pipeline would be faster with a block in a neighbouring stage, a
+        line below says so.
 
         Returns:
             The table. ``print`` shows it as text, a notebook as HTML; ``rows`` is a list with a
-            dictionary for each stage.
+            dictionary for each stage, ``advice`` the line below or None.
 
         Raises:
             poptorch.Error: The model is not compiled.
@@ -104,12 +113,82 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(1, 4))
             >>> print(model.partition_summary())
-            stage  IPU  blocks  modules  parameters  bytes  share
-                0    0  wide    0                30    120  68.2%
-                1    1  narrow  1                14     56  31.8%
+            XX
         """
         executable = self.programs.require("partition_summary").executable
-        return partition.PartitionTable(executable.shares())
+        shares, blocks = executable.shares(), _C.block_report(executable.ir("rewrite"))
+        schedule = Schedule(executable.ir("place"))
+        flops = {block["name"]: block["forward"] + block["backward"] for block in blocks}
+        return partition.PartitionTable(shares, flops, schedule,
+                                        Timeline(schedule, FlopCosts()),
+                                        best_move(shares, blocks, schedule))
+
+    def schedule(self) -> Schedule:
+        """When each task of the program handles which micro-batch.
+
+        A task is what one IPU computes of one micro-batch in one turn: the forward or the backward
+        pass of a stage. See :class:`poptorch.PipelineSchedule`. A program on one IPU has a task for
+        its forward and one for its backward pass.
+
+        Returns:
+            ``tasks`` is a list of tasks in the order of a round, each with ``name``, ``ipu``,
+            ``stage``, ``part`` (``"forward"``, ``"backward"`` or ``"both"``) and ``offset``: in
+            round r the task has micro-batch ``r - offset``. ``edges`` lists what passes between
+            tasks, each with ``source`` and ``target`` (names of tasks), ``bytes`` of one
+            micro-batch, ``depth`` (for how many micro-batches there is room) and ``memory``
+            (``"chip"`` or ``"streaming"``). ``print`` draws the first rounds: ``F2`` is the forward
+            pass of micro-batch 2, ``B2`` its backward pass.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+
+        Example:
+            >>> import poptorch, torch
+            >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
+            >>> _ = poptorch.BeginBlock(net[0], "wide", ipu_id=0)
+            >>> _ = poptorch.BeginBlock(net[1], "narrow", ipu_id=1)
+            >>> opts = poptorch.Options().deviceIterations(4)
+            >>> _ = opts.showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(net, opts)
+            >>> model.compile(torch.ones(4, 4))
+            >>> model.schedule()
+            XX
+        """
+        return Schedule(self.programs.require("schedule").executable.ir("place"))
+
+    def timeline(self) -> Timeline:
+        """What each IPU does when, in one step: one weight update, or one call for inference.
+
+        It is computed from :meth:`schedule`, the program does not run. Each IPU runs its tasks in
+        the order of the schedule. It begins one when what the task reads is there, and ends one
+        when what holds the results has room. A FLOP takes one unit of time, transfers take none.
+
+        Returns:
+            ``rows`` is a list of what happens, each row with ``replica``, ``ipu``, ``kind``
+            (``"compute"``, ``"exchange"``, ``"host"``, ``"all_reduce"``, ``"update"`` or
+            ``"idle"``), ``task``, ``micro_batch``, ``begin`` and ``end``. ``span`` is the time of
+            the step in ``units``, ``idle_share(ipu=None)`` the share of it that IPUs wait.
+            ``to_perfetto(path)`` and ``plot(path)`` write files; a notebook shows a picture.
+
+        Raises:
+            poptorch.Error: The model is not compiled.
+            ValueError: Within :func:`poptorch.testing.stage_costs`, a stage has no cost.
+
+        Example:
+            >>> import poptorch, torch
+            >>> net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            >>> _ = poptorch.BeginBlock(net[0], "first", ipu_id=0)
+            >>> _ = poptorch.BeginBlock(net[1], "second", ipu_id=1)
+            >>> opts = poptorch.Options().deviceIterations(4)
+            >>> _ = opts.showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(net, opts)
+            >>> model.compile(torch.ones(4, 4))
+            >>> model.timeline().idle_share()  # each IPU waits for one of five rounds
+            XX
+        """
+        schedule = Schedule(self.programs.require("timeline").executable.ir("place"))
+        replicas = self.wrapped.options.replication_factor
+        return Timeline(schedule, current_costs(), replicas)
 
     def op_report(self, algorithms: bool = False) -> dict[str, Any]:
         """How many ops of each name the program has, by phase: forward, backward, update.

@@ -1,6 +1,11 @@
 """The table that ``partition_summary`` returns."""
 
+import html
+
 from poptorch._base import table
+from poptorch._reports.balance import Move
+from poptorch._reports.schedule import Schedule
+from poptorch._reports.timeline import Timeline
 
 _MOST_NAMES = 3  # in one cell
 
@@ -9,29 +14,55 @@ class PartitionTable:
     """A table with a line for each stage: as text, and as HTML in a notebook.
 
     Attributes:
-        rows: for each stage a dictionary, from ``Executable.shares``.
+        rows: for each stage a dictionary, from ``Executable.shares``, with the FLOPs of one
+            micro-batch, the bytes of stashes, and the idle share of the stage's IPU.
+        advice: a sentence about the block whose move to a neighbouring stage saves most time; None
+            where no move does.
     """
 
-    def __init__(self, shares: list[dict]):
-        self.rows = shares
-        is_phased = any(share["phase"] for share in shares)
-        self._titles = ["phase"] * is_phased + ["stage", "IPU", "blocks", "modules", "parameters",
-                                                "bytes", "share"]
-        total = sum(share["parameter_bytes"] for share in shares)
-        self._lines = [_cells(share, total)[0 if is_phased else 1:] for share in shares]
+    def __init__(self, shares: list[dict], flops: dict[str, float], schedule: Schedule,
+                 timeline: Timeline, move: Move | None):
+        self.rows = [_row(share, flops, schedule, timeline) for share in shares]
+        self.advice = None if move is None else str(move)
+        is_phased = any(row["phase"] for row in self.rows)
+        has_several = len(schedule.ipus) > 1
+        total = sum(row["parameter_bytes"] for row in self.rows)
+        columns = _columns(total)
+        names = ["phase"] * is_phased + ["stage", "IPU", "blocks", "modules", "parameters", "bytes",
+                                         "share", "FLOPs"] + ["stash", "idle"] * has_several
+        self._titles = names
+        self._lines = [[columns[name](row) for name in names] for row in self.rows]
 
     def __repr__(self) -> str:
-        return table.text(self._titles, self._lines, left=("blocks", "modules"))
+        text = table.text(self._titles, self._lines, left=("blocks", "modules"))
+        return text if self.advice is None else f"{text}
+{self.advice}"
 
     def _repr_html_(self) -> str:
-        return table.html(self._titles, self._lines)
+        page = table.html(self._titles, self._lines)
+        return page if self.advice is None else f"{page}<p>{html.escape(self.advice)}</p>"
 
 
-def _cells(share: dict, total: int) -> list[str]:
-    part = share["parameter_bytes"] / total if total else 0.0
-    return [str(share["phase"]), str(share["stage"]), str(share["ipu"]), _names(share["blocks"]),
-            _names(share["modules"]), f"{share['parameter_elements']:,}",
-            f"{share['parameter_bytes']:,}", f"{part:.1%}"]
+def _row(share: dict, flops: dict[str, float], schedule: Schedule, timeline: Timeline) -> dict:
+    is_first = not share["phase"] and not share["stage"]
+    blocks = [*share["blocks"], ""] if is_first else share["blocks"]  # "": before the first one
+    is_used = share["ipu"] in timeline.ipus
+    return share | {"flops": sum(flops.get(block, 0) for block in blocks),
+                    "stash_bytes": schedule.stash_bytes(share["stage"]),
+                    "idle_share": timeline.idle_share(share["ipu"]) if is_used else 1.0}
+
+
+def _columns(total: int) -> dict:
+    """How a row shows what stands under each title; ``total``: bytes of all parameters."""
+    return {"phase": lambda row: str(row["phase"]), "stage": lambda row: str(row["stage"]),
+            "IPU": lambda row: str(row["ipu"]), "blocks": lambda row: _names(row["blocks"]),
+            "modules": lambda row: _names(row["modules"]),
+            "parameters": lambda row: f"{row['parameter_elements']:,}",
+            "bytes": lambda row: f"{row['parameter_bytes']:,}",
+            "share": lambda row: f"{row['parameter_bytes'] / total if total else 0.0:.1%}",
+            "FLOPs": lambda row: f"{row['flops']:,.0f}",
+            "stash": lambda row: f"{row['stash_bytes']:,}",
+            "idle": lambda row: f"{row['idle_share']:.1%}"}
 
 
 def _names(names: list[str]) -> str:

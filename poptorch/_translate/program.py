@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from poptorch import _C
+from poptorch._annotations.strategy_rows import _IExecutionStrategy
 from poptorch._base.types import ir_dtype, unnarrowed
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._translate import integer_ranges, reduction
@@ -27,7 +28,7 @@ from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.tensor_names import GRADIENT, GRADIENT_NORM, TensorNames
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error, error_at
-from poptorch.strategies import Partition, PipelinedExecution, _IExecutionStrategy
+from poptorch.strategies import Partition, PipelinedExecution
 
 
 @dataclass(frozen=True)

@@ -405,6 +405,7 @@ def test_options_without_effect_warn_once(capsys, monkeypatch):
 
 @pytest.mark.parametrize("strategy", [
     poptorch.PipelinedExecution(poptorch.Stage("a", "b"), poptorch.Stage("c").ipu(2)),
+    poptorch.PipelinedExecution("a").schedule(poptorch.PipelineSchedule.Interleaved),
     poptorch.ShardedExecution(poptorch.AutoStage.AutoIncrement),
     poptorch.SerialPhasedExecution("a", poptorch.Phase("b", "c")).setTensorsLiveness(
         poptorch.Liveness.OffChipAfterFwd),

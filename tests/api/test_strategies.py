@@ -32,6 +32,8 @@ ALL = [poptorch.PipelinedExecution, poptorch.ShardedExecution, poptorch.SerialPh
     (lambda: poptorch.ShardedExecution("A", Stage("A")), ValueError, "A stands there more"),
     (lambda: poptorch.PipelinedExecution("A", AutoStage.SameAsIpu), TypeError, "one AutoStage"),
     (lambda: poptorch.PipelinedExecution(Phase("A")), TypeError, "or stages and block ids"),
+    (lambda: poptorch.PipelinedExecution("A").schedule("grouped"), TypeError,
+     "PipelinedExecution.schedule. expected one of PipelineSchedule.Grouped"),
     (lambda: poptorch.SerialPhasedExecution(), ValueError, "at least one phase"),
     (lambda: poptorch.SerialPhasedExecution(7), TypeError, "lists of stages or of block ids"),
     (lambda: poptorch.SerialPhasedExecution("A").phase(1), ValueError, "an int from 0 to 0, got"),
@@ -181,8 +183,8 @@ def test_stages_that_do_not_overlap_are_told_of_once(caplog):
         assert "one after another" not in caplog.text
         for _ in range(2):
             compile_model(*FOUR, iterations=4)
-    assert caplog.text.count("[PipelinedExecution] the 4 stages run one after another: schedules "
-                             "that overlap them are not implemented.") == 1
+    assert caplog.text.count("[PipelinedExecution] the host computes the 4 stages one after "
+                             "another. timeline() shows when IPUs would run them.") == 1
 
 
 def test_stages_that_form_no_pipeline_are_told_of_once(caplog):
@@ -289,9 +291,9 @@ def test_summary(capsys):
     assert not capsys.readouterr().out
     print(table)
     assert capsys.readouterr().out.splitlines() == [
-        "phase  stage  IPU  blocks  modules   parameters  bytes  share",
-        "    0      0    0  A       layers.0           6     24  50.0%",
-        "    1      0    0  <B>     layers.1           6     24  50.0%"]
+        "phase  stage  IPU  blocks  modules   parameters  bytes  share  FLOPs",
+        "    0      0    0  A       layers.0           6     24  50.0%     XX",
+        "    1      0    0  <B>     layers.1           6     24  50.0%     XX"]
     assert repr(table) == str(table) and [row["blocks"] for row in table.rows] == [["A"], ["<B>"]]
     assert table._repr_html_().startswith("<table><tr><th>phase</th><th>stage</th>")
     assert table._repr_html_().count("<tr>") == 3 and "<td>&lt;B&gt;</td>" in table._repr_html_()

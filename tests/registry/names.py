@@ -109,6 +109,7 @@ FILES = {
        for name in ("registerPreCompileHook", "registerPostCompileHook")},
 }
 
+_SCHEDULES = _API + "test_schedules.py::"
 _STAGES = _STRATEGIES + "test_stages_can_be_asked_for"
 _EXAMPLES = "tests/place/test_examples.py::test_places_of_the_examples"
 PARALLEL = {
@@ -130,7 +131,10 @@ PARALLEL = {
     "ShardedExecution": _EXAMPLES,
     "ShardedExecution.stage": _STRATEGIES + "test_options_hold_strategies",
     "PipelinedExecution": _EXAMPLES,
+    "PipelinedExecution.schedule": _SCHEDULES + "test_tasks_of_each_schedule",
     "PipelinedExecution.stage": _STAGES,
+    "PoplarExecutor.schedule": _SCHEDULES + "test_tasks_of_each_schedule",
+    "PoplarExecutor.timeline": _SCHEDULES + "test_idle_share_of_each_schedule",
     "SerialPhasedExecution": _EXAMPLES,
     "SerialPhasedExecution.phase": _STAGES,
     "SerialPhasedExecution.stage": _STAGES,
@@ -174,6 +178,7 @@ ENUMERATIONS = {
     "MeanReductionStrategy":
         _EFFECTS + "test_running_mean_does_not_overflow_in_half",
     "OutputMode": _EFFECTS + "test_output_modes",
+    "PipelineSchedule": _SCHEDULES + "test_tasks_of_each_schedule",
     "ReductionType": _EFFECTS + "test_reduction_type",
     "SharingStrategy": _DATA + "test_accessor.py::test_a_fork_pickles_nothing",
     "VariableRetrievalMode": _GROUPING + "test_all_replicas_are_read",

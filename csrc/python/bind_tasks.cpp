@@ -1,0 +1,86 @@
+// Pipelines of tasks: schedules, their check, and what schedules and timelines are shown from.
+#include "python/bind.h"
+#include "tasks/check.h"
+#include "tasks/report.h"
+#include "tasks/schedule.h"
+
+namespace poptorch::python {
+
+namespace {
+
+py::dict row_of(const tasks::TaskRow& task) {
+  py::dict row;
+  row["name"] = task.name;
+  row["part"] = task.part;
+  row["ipu"] = task.ipu;
+  row["stage"] = task.stage;
+  row["phase"] = task.phase;
+  row["offset"] = task.offset;
+  row["flops"] = task.flops;
+  row["bytes_in"] = task.bytes_in;
+  row["bytes_out"] = task.bytes_out;
+  return row;
+}
+
+py::dict row_of(const tasks::EdgeRow& edge) {
+  py::dict row;
+  row["source"] = edge.source;
+  row["target"] = edge.target;
+  row["bytes"] = edge.bytes;
+  row["depth"] = edge.depth;
+  row["memory"] = edge.is_streaming ? "streaming" : "chip";
+  return row;
+}
+
+py::dict row_of(const tasks::StepRow& step) {
+  py::dict row;
+  row["ipu"] = step.ipu;
+  row["kind"] = step.kind;
+  row["flops"] = step.flops;
+  return row;
+}
+
+template <typename Row>
+py::list rows_of(const std::vector<Row>& all) {
+  py::list rows;
+  for (const Row& one : all) rows.append(row_of(one));
+  return rows;
+}
+
+py::dict task_report(const std::string& text) {
+  const tasks::Report report = tasks::report(text);
+  py::dict out;
+  out["schedule"] = report.schedule;
+  out["micro_batches"] = report.micro_batches;
+  out["tasks"] = rows_of(report.tasks);
+  out["edges"] = rows_of(report.edges);
+  out["steps"] = rows_of(report.steps);
+  return out;
+}
+
+py::list block_report(const std::string& text) {
+  py::list rows;
+  for (const tasks::BlockRow& block : tasks::block_report(text)) {
+    py::dict row;
+    row["name"] = block.name;
+    row["forward"] = block.forward;
+    row["backward"] = block.backward;
+    rows.append(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bind_tasks(py::module_& module) {
+  module.def("schedule_tasks", &tasks::schedule, py::arg("module"),
+             "Writes the offsets of tasks and the depths of what passes between them.");
+  module.def("check_tasks", &tasks::check, py::arg("module"),
+             "Fails when offsets and depths do not make a pipeline that computes and ends.");
+  module.def("task_report", &task_report, py::arg("text"),
+             "Tasks, edges and work of a placed program's text.");
+  module.def("block_report", &block_report, py::arg("text"),
+             "FLOPs of each block, from the text of a program that is not placed yet.");
+}
+
+}  // namespace poptorch::python

@@ -1,0 +1,66 @@
+// What a placed program's tasks are, what passes between them, and the work of each: what schedules
+// and timelines are shown and computed from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace poptorch::tasks {
+
+struct TaskRow {
+  std::string name;  // of its graph
+  std::string part;  // forward, backward or both
+  int64_t ipu = 0;
+  int64_t stage = 0;
+  std::optional<int64_t> phase;
+  int64_t offset = 0;
+  double flops = 0;  // of one micro-batch, as far as they are known
+  int64_t bytes_in = 0;   // from the host, of one micro-batch
+  int64_t bytes_out = 0;  // to the host
+};
+
+// Values that pass from one task to another in the same memory.
+struct EdgeRow {
+  std::string source;
+  std::string target;
+  int64_t bytes = 0;  // of one micro-batch
+  int64_t depth = 1;  // for how many micro-batches there is room
+  bool is_streaming = false;
+};
+
+// What an IPU does once in each step, outside of the tasks.
+struct StepRow {
+  int64_t ipu = 0;
+  std::string kind;  // update or all_reduce
+  double flops = 0;
+};
+
+struct Report {
+  std::string schedule;  // name of the schedule; sequential where there is one task after the other
+  int64_t micro_batches = 1;
+  std::vector<TaskRow> tasks;  // in their order in a round
+  std::vector<EdgeRow> edges;
+  std::vector<StepRow> steps;
+};
+
+// FLOPs of one micro-batch by the part of the step, as far as they are known.
+struct BlockRow {
+  std::string name;  // empty: ops before the first block
+  double forward = 0;
+  double backward = 0;
+};
+
+// Of the text of a placed program, without the data of its constants. A program of one stage is not
+// cut: its forward and its backward ops are a task each. A user error where the text breaks a rule:
+// it may be that of a file.
+Report report(std::string_view text);
+
+// Of the text before the step place, in which ops name their blocks: in the order in which these
+// begin. An op that names none belongs to the block of the op before it, or, in the backward pass,
+// to that of an operand.
+std::vector<BlockRow> block_report(std::string_view text);
+
+}  // namespace poptorch::tasks

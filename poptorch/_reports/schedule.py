@@ -1,0 +1,144 @@
+"""When each task of a program handles which micro-batch: what ``schedule`` returns."""
+
+import html
+from dataclasses import dataclass
+
+from poptorch import _C
+
+_WIDTH = 80
+_MORE = " ..."
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one IPU computes of one micro-batch in one turn.
+
+    Attributes:
+        name: of the task's graph in ``ir("place")``.
+        ipu: on which it runs.
+        stage: the first of the stages that it computes.
+        part: ``"forward"``, ``"backward"`` or ``"both"``.
+        phase: in phased execution, else None. Tasks of one phase run at the same time.
+        offset: in round r the task has micro-batch ``r - offset``.
+        flops: of one micro-batch, as far as they are known.
+        bytes_in: that it reads from the host, of one micro-batch.
+        bytes_out: that it sends to the host.
+    """
+
+    name: str
+    ipu: int
+    stage: int
+    part: str
+    phase: int | None
+    offset: int
+    flops: float
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What passes from one task to another.
+
+    Attributes:
+        source: name of the task that makes the values.
+        target: name of the task that takes them.
+        bytes: of one micro-batch.
+        depth: for how many micro-batches there is room.
+        memory: ``"chip"`` or ``"streaming"``: where the values are meanwhile.
+    """
+
+    source: str
+    target: str
+    bytes: int
+    depth: int
+    memory: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one IPU does once in a step, beside its tasks: ``kind`` is update or all_reduce."""
+
+    ipu: int
+    kind: str
+    flops: float
+
+
+class Schedule:
+    """The tasks of a program and their rounds; printed, a drawing of the first rounds.
+
+    Attributes:
+        name: of the pipeline schedule; ``"sequential"`` where no two tasks run at the same time.
+        micro_batches: that one step handles.
+        tasks: in the order in which a round has them.
+        edges: what passes between tasks.
+        steps: what follows when all micro-batches are done.
+    """
+
+    def __init__(self, text: str):
+        report = _C.task_report(text)
+        self.name: str = report["schedule"]
+        self.micro_batches: int = report["micro_batches"]
+        self.tasks = [Task(**row) for row in report["tasks"]]
+        self.edges = [Edge(**row) for row in report["edges"]]
+        self.steps = [Step(**row) for row in report["steps"]]
+
+    @property
+    def ipus(self) -> list[int]:
+        """The IPUs that run tasks, rising."""
+        return sorted({task.ipu for task in self.tasks})
+
+    def stash_bytes(self, stage: int) -> int:
+        """Bytes on the chip that a stage keeps for its backward task."""
+        stages = {task.name: (task.ipu, task.stage) for task in self.tasks}
+        return sum(edge.bytes * edge.depth for edge in self.edges if edge.memory == "chip"
+                   and stages[edge.source] == stages[edge.target]
+                   and stages[edge.source][1] == stage)
+
+    def __repr__(self) -> str:
+        count = self.micro_batches
+        title = f"{self.name}, {count} micro-batch{'es' if count > 1 else ''}"
+        return "\n".join([title, *_drawing(self)])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def _turns(schedule: Schedule):
+    """The columns of the drawing, one after the other: a dictionary from an IPU to what it does.
+
+    A column is a round. Where all tasks have one offset a round has a column for each task, as
+    one starts when the one before ends.
+    """
+    tasks, count = schedule.tasks, schedule.micro_batches
+    offsets = {task.offset for task in tasks}
+    for number in range(max(offsets) + count):
+        column: dict[int, str] = {}
+        for task in tasks:
+            batch = number - task.offset
+            if not 0 <= batch < count:
+                continue
+            parts = "FB" if task.part == "both" else task.part[0].upper()
+            words = "".join(f"{part}{batch}" for part in parts)
+            if len(offsets) == 1:
+                yield {task.ipu: words}
+            else:
+                column[task.ipu] = column.get(task.ipu, "") + words
+        if len(offsets) > 1:
+            yield column
+
+
+def _drawing(schedule: Schedule) -> list[str]:
+    if not schedule.tasks:
+        return []
+    names = [f"IPU {ipu}" for ipu in schedule.ipus]
+    indent = max(map(len, names)) + 1
+    lines = dict(zip(schedule.ipus, (name.ljust(indent) for name in names)))
+    used = indent
+    for column in _turns(schedule):
+        width = max(map(len, column.values()), default=1)
+        used += 1 + width
+        if used > _WIDTH - len(_MORE):
+            return [(line + _MORE).rstrip() for line in lines.values()]
+        lines = {ipu: f"{line} {column.get(ipu, '.').ljust(width)}" for ipu, line in lines.items()}
+    return [line.rstrip() for line in lines.values()]

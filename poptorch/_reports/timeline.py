@@ -1,0 +1,138 @@
+"""What each IPU does when: what ``timeline`` returns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from poptorch._reports import timeline_drawing, timeline_trace
+from poptorch._reports.schedule import Schedule
+from poptorch._reports.simulation import Costs, Simulation, Span
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one IPU of one replica does from ``begin`` to ``end``.
+
+    Attributes:
+        replica: its number.
+        ipu: within the replica.
+        kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU or from streaming
+            memory), ``"host"``, ``"all_reduce"``, ``"update"`` or ``"idle"``.
+        task: name of the task; None beside tasks.
+        micro_batch: its number; None beside tasks.
+        begin: in the units of the timeline.
+        end: likewise.
+    """
+
+    replica: int
+    ipu: int
+    kind: str
+    task: str | None
+    micro_batch: int | None
+    begin: float
+    end: float
+
+
+class Timeline:
+    """One step of a program in time, computed from its schedule.
+
+    Attributes:
+        span: how long the step takes.
+        units: of times: ``"relative"``, where a FLOP takes one.
+    """
+
+    def __init__(self, schedule: Schedule, costs: Costs, replicas: int = 1):
+        self._simulation = Simulation(schedule, costs)
+        self._replicas = replicas
+        self.units: str = costs.units
+        self.span: float = self._simulation.span
+
+    @property
+    def ipus(self) -> list[int]:
+        """The IPUs that do something, rising. Those that ``autoRoundNumIPUs`` adds are left out."""
+        return self._simulation.ipus
+
+    @property
+    def rows(self) -> list[Row]:
+        """A :class:`Row` for all that happens, by replica, IPU and time. The rows of an IPU fill
+        the span; what costs nothing has a row that ends where it begins."""
+        spans = list(self._spans())
+        return [Row(replica, span.ipu, span.kind, span.task, span.micro_batch, span.begin, span.end)
+                for replica in range(self._replicas) for span in spans]
+
+    def _spans(self) -> Iterator[Span]:
+        of_ipu: dict[int, list[Span]] = {ipu: [] for ipu in self.ipus}
+        for span in self._simulation.spans:
+            of_ipu[span.ipu].append(span)
+        for ipu, spans in of_ipu.items():
+            free = 0.0
+            for span in spans:
+                if span.begin > free:
+                    yield Span(ipu, "idle", free, span.begin)
+                yield span
+                free = span.end
+            if self.span > free:
+                yield Span(ipu, "idle", free, self.span)
+
+    def idle_share(self, ipu: int | None = None) -> float:
+        """The part of the time in which IPUs wait: 1 - busy / (IPUs x span).
+
+        Args:
+            ipu: one of the IPUs that the program uses; None: all of them.
+
+        Returns:
+            From 0 to 1. 0 where nothing costs anything.
+
+        Raises:
+            ValueError: The program does not use this IPU.
+
+        Example:
+            >>> import poptorch, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.compile(torch.ones(3, 4))
+            >>> model.timeline().idle_share()
+            0.0
+        """
+        used = self.ipus
+        if ipu is not None and ipu not in used:
+            raise ValueError(f"[idle_share] the program uses the IPUs {used}, got {ipu!r}. Give "
+                             f"one of them.")
+        ipus = used if ipu is None else [ipu]
+        busy = sum(span.end - span.begin for span in self._simulation.spans if span.ipu in ipus)
+        return 1 - busy / (len(ipus) * self.span) if self.span else 0.0
+
+    def to_perfetto(self, path: str | Path) -> None:
+        """Writes a file for https://ui.perfetto.dev: a process for each replica, a track for each
+        IPU, arrows for copies, and the bytes of stashes.
+
+        Args:
+            path: of the JSON file. One unit of the timeline is a microsecond in it.
+        """
+        timeline_trace.write(path, self._simulation, self._replicas)
+
+    def plot(self, path: str | Path) -> None:
+        """Draws the timeline of one replica, with the micro-batches' numbers.
+
+        It needs matplotlib: ``pip install poptorch[plot]``.
+
+        Args:
+            path: of the picture; its ending (``.png``, ``.svg``) chooses the format.
+
+        Raises:
+            poptorch.Error: matplotlib is not installed.
+            ValueError: matplotlib does not know the format.
+        """
+        timeline_drawing.plot(path, list(self._spans()), self._parts(), self.units)
+
+    def _parts(self) -> dict[str, str]:
+        return {task.name: task.part for task in self._simulation.schedule.tasks}
+
+    def __repr__(self) -> str:
+        ipus = self.ipus
+        lines = [f"{self.units} span {self.span:g}, idle share {self.idle_share():.1%}"]
+        lines += [f"IPU {ipu}: idle share {self.idle_share(ipu):.1%}" for ipu in ipus]
+        return "\n".join(lines if len(ipus) > 1 else lines[:1])
+
+    def _repr_html_(self) -> str:
+        return timeline_drawing.svg(list(self._spans()), self._parts(), self.span)
