@@ -102,6 +102,9 @@ std::optional<Measured> measure(const MeasuredFile& file, const std::string& pro
   if (at != stored.end() && has_algorithms(at->second, algorithms)) return at->second;
   // The file has the problem otherwise only when someone edited it.
   if (!known().may_store || at != stored.end()) return {};
+  Settings alone = settings();
+  alone.library_threads = 1;
+  const SettingsScope scope(&alone);
   try {
     const std::vector<Trial> trials = make_trials();
     if (trials.empty()) return {};

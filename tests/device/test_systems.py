@@ -186,8 +186,8 @@ def test_executors_take_turns(settings, end, number):
     first, second = (model(4, modelName=name, **ids, **settings) for name in ("first", "second"))
     first(X)
     where = r"\[device\] each device with 4 IPUs" if number is None else r"\[useIpuId\] device 6"
-    words = rf"^{where} of the system pod4, which second needs, is held\. .*\n  IPUs 0-3: process " \
-            rf"{os.getpid()} on .* \(model first, since"
+    words = rf"^{where} of the system pod4, which second needs, is held\. .*\n  IPUs 0-3: " \
+            rf"process {os.getpid()} on .* \(model first, since"
     with pytest.raises(poptorch.Error, match=words):
         second(X)
     assert not second.isAttachedToDevice() and not second.isCompiled()
