@@ -185,7 +185,7 @@ class Placer {
       if (state != states_.end()) return state->second;
     }
     if (part == ir::Part::forward) return std::nullopt;
-    std::optional<Spot> first;
+    std::optional<Spot> first, last_made;
     for (const ir::Value* operand : op.operands) {
       if (operand == nullptr) continue;
       const std::optional<Spot> spot = spot_of(*operand);
@@ -193,8 +193,11 @@ class Placer {
                                                     : is_forward_value(*operand->op);
       if (spot && decides) return spot;
       if (!first) first = spot;
+      // Gradients are made from the last stage to the first.
+      const bool is_gradient = part == ir::Part::backward && !is_source(*operand->op);
+      if (spot && is_gradient && (!last_made || *spot < *last_made)) last_made = spot;
     }
-    return first;
+    return last_made ? last_made : first;
   }
 
   static bool is_forward_value(const ir::Op& op) {
