@@ -160,4 +160,5 @@ def test_models(program, training, seed):
             model.copyWeightsToHost()
             runs.append((results, net.state_dict()))
     check_equal_bits(*runs)
-    assert pair.placed
+    is_in_turn = "cyclic=true" in pair.placed[0]
+    assert not is_in_turn or (kind == "pipelined" and list(blocks) != sorted(blocks))
