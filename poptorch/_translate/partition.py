@@ -23,8 +23,8 @@ def partition_of(captured, spec) -> Partition | None:
 
 @functools.cache
 def _note_sequence(name: str, stages: int) -> None:
-    logger.info("[%s] the host computes the %d stages one after another. timeline() shows when IPUs "
-                "would run them.", name, stages)
+    logger.info("[%s] the host computes the %d stages one after another. timeline() shows when "
+                "IPUs would run them.", name, stages)
 
 
 def _forward_nodes(captured):

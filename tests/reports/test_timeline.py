@@ -150,7 +150,8 @@ def test_costs_that_make_no_sense(costs, error, words):
 
 
 def test_an_ipu_that_is_not_used():
-    with pytest.raises(ValueError, match=r"\[idle_share\] the program uses the IPUs \[0, 1\], got 2"):
+    words = r"\[idle_share\] the program uses the IPUs \[0, 1\], got 2"
+    with pytest.raises(ValueError, match=words):
         timeline(Pipeline(2, 3, "grouped")).idle_share(2)
 
 
