@@ -389,10 +389,10 @@ def compile(
     step, ``placed(ipus)`` after place, with the IPUs of one replica.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
-    ``deterministic``, ``check_floats``, ``record_floats``,
-    ``check_plan``, ``cut_tasks``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What
-    is not given comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
-    ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).
+    ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
+    ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given comes from the
+    environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``, ``POPTORCH_PASS_LIMIT``,
+    ``POPTORCH_POISON``).
     """
 
 def assemble_text(
@@ -402,17 +402,10 @@ def assemble_text(
     texts: Sequence[tuple[str, str]] = ...,
     shares: Sequence[dict[str, Any]] = ...,
 ) -> Executable:
-    """Makes an executable of planned IR text; large constants are looked up in ``constants``.
-
-    What ``Executable.ir`` and ``shares`` give besides the plan is given: ``texts`` by step, and
-    ``shares``.
-    """
+    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports."""
 
 def place(module: Module) -> list[dict[str, Any]]:
-    """Step 4, in place. Returns a row for each stage: ``ipu``, ``stage``, ``phase``, ``blocks``,
-    ``modules``, ``parameters`` (paths), ``parameter_elements``, ``parameter_bytes``, ``ops``,
-    ``copied_bytes`` (from other IPUs).
-    """
+    """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""
 
 def cut_tasks(module: Module) -> None:
     """The end of step 4, in place: tasks in the graph of a micro-batch."""
@@ -442,14 +435,10 @@ def check_tasks(module: Module) -> None:
     """Fails when offsets and depths do not make a pipeline that computes and ends."""
 
 def task_report(text: str) -> dict[str, Any]:
-    """Of a placed program's text: ``schedule`` (its name), ``micro_batches``, and rows of
-    ``tasks``, ``edges`` and ``steps``.
-    """
+    """``schedule``, ``micro_batches``, ``tasks``, ``edges``, ``steps`` of a placed text."""
 
 def block_report(text: str) -> list[dict[str, Any]]:
-    """``name``, ``forward`` and ``backward`` of each block: FLOPs of one micro-batch. The text is
-    that of a program that is not placed yet.
-    """
+    """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
 
 def memory_report(module: Module) -> dict[str, int]:
     """Bytes by category of a planned module."""

@@ -113,7 +113,9 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(1, 4))
             >>> print(model.partition_summary())
-            XX
+            stage  IPU  blocks  modules  parameters  bytes  share  FLOPs  stash   idle
+                0    0  wide    0                30    120  68.2%     48      0  33.3%
+                1    1  narrow  1                14     56  31.8%     24      0  66.7%
         """
         executable = self.programs.require("partition_summary").executable
         shares, blocks = executable.shares(), _C.block_report(executable.ir("rewrite"))
@@ -152,7 +154,9 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(4, 4))
             >>> model.schedule()
-            XX
+            grouped, 4 micro-batches
+            IPU 0  F0 F1 F2 F3 .
+            IPU 1  .  F0 F1 F2 F3
         """
         return Schedule(self.programs.require("schedule").executable.ir("place"))
 
@@ -184,7 +188,7 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(4, 4))
             >>> model.timeline().idle_share()  # each IPU waits for one of five rounds
-            XX
+            0.2
         """
         schedule = Schedule(self.programs.require("timeline").executable.ir("place"))
         replicas = self.wrapped.options.replication_factor

@@ -25,8 +25,8 @@ def partition_of(captured, spec) -> Partition | None:
 
 @functools.cache
 def _note_sequence(name: str, stages: int) -> None:
-    logger.info("[%s] the host computes the %d stages one after another. timeline() shows when IPUs "
-                "would run them.", name, stages)
+    logger.info("[%s] the host computes the %d stages one after another. timeline() shows when "
+                "IPUs would run them.", name, stages)
 
 
 def _warn_of_order(captured, partition: Partition) -> None:

@@ -292,8 +292,8 @@ def test_summary(capsys):
     print(table)
     assert capsys.readouterr().out.splitlines() == [
         "phase  stage  IPU  blocks  modules   parameters  bytes  share  FLOPs",
-        "    0      0    0  A       layers.0           6     24  50.0%     XX",
-        "    1      0    0  <B>     layers.1           6     24  50.0%     XX"]
+        "    0      0    0  A       layers.0           6     24  50.0%      8",
+        "    1      0    0  <B>     layers.1           6     24  50.0%      8"]
     assert repr(table) == str(table) and [row["blocks"] for row in table.rows] == [["A"], ["<B>"]]
     assert table._repr_html_().startswith("<table><tr><th>phase</th><th>stage</th>")
     assert table._repr_html_().count("<tr>") == 3 and "<td>&lt;B&gt;</td>" in table._repr_html_()

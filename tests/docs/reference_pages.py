@@ -300,7 +300,8 @@ def _kinds_of_optimizers() -> str:
 
 def testing() -> str:
     """docs/reference/testing.md."""
-    names = ("compare", "wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients")
+    names = ("compare", "wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients",
+             "stage_costs")
     functions = [
         function(f"poptorch.testing.{name}", inspect.unwrap(getattr(poptorch.testing, name)), 2)
         for name in names]

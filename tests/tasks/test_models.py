@@ -137,6 +137,7 @@ def check_text(cut, plain):
         assert all(line in text for line in lines), position
     module = _C.parse(plain)
     _C.cut_tasks(module)
+    _C.schedule_tasks(module)
     assert module.text() == cut
 
 
