@@ -12,8 +12,8 @@ namespace {
 using assemble::Block;
 using assemble::Instruction;
 
-// Of a core of a server.
-constexpr double flops_of_ns = 30, bytes_of_ns = 6;
+// Of a core of a server, in its caches.
+constexpr double flops_of_ns = 30, bytes_of_ns = 20;
 constexpr double least_ns = 100;      // of an instruction
 constexpr double part_ns = 10'000;    // of an op, that is worth a thread
 constexpr double region_ns = 3'000;   // to begin and end a part for each thread

@@ -47,7 +47,7 @@ HostPlan plan_of(const assemble::Program& program, HostForm form, const HostOpti
 
 // In turn unless another form gains much: estimates may be wrong by as much.
 HostPlan fastest(const assemble::Program& program, const HostOptions& options) {
-  constexpr double least_gain = 1.4, least_gain_ns = 300'000, most_library = 0.1;
+  constexpr double least_gain = 1.4, least_ns_in_turn = 2'000'000, most_library = 0.1;
   constexpr double most_memory = 0.25;  // of what the process may have
   HostPlan best{HostForm::in_turn, 1, "no other form is estimated to be much faster", 0};
   double least_ns = 0;
@@ -55,8 +55,8 @@ HostPlan fastest(const assemble::Program& program, const HostOptions& options) {
     if (!obstacle(program, form, options).empty()) continue;
     const HostPlan plan = plan_of(program, form, options, "");
     const HostCost cost = cost_of(program, form, options, plan.workers);
-    const double gain_ns = cost.in_turn_ns - cost.side_ns;
-    const bool pays = cost.side_ns * least_gain < cost.in_turn_ns && gain_ns > least_gain_ns &&
+    const bool pays = cost.side_ns * least_gain < cost.in_turn_ns &&
+                      cost.in_turn_ns > least_ns_in_turn &&
                       cost.library_share < most_library &&
                       cost.extra_bytes < most_memory * static_cast<double>(memory_limit());
     if (!pays || (least_ns > 0 && cost.side_ns >= least_ns)) continue;

@@ -139,6 +139,32 @@ def test_memory_of_dead_values_is_used_again():
     assert _C.memory_report(module)["arena"] == 2 * 64 * 64 * 4
 
 
+def test_equal_zeros_of_two_sums_are_copied_outside_of_the_loop():
+    module = _C.parse("""
+graph main {
+  %zero = full {dtype=dtype:f32, fill_value=0.0, size=[64]} : f32[64]
+  %l0, %l1 = loop %zero, %zero {body=@micro, count=8} : f32[64], f32[64]
+  stream_out %l0 {stream="a"}
+  stream_out %l1 {stream="b"}
+  output
+}
+
+graph micro {
+  %a = input {index=0} : f32[64]
+  %b = input {index=1} : f32[64]
+  %x = stream_in {stream="x"} : f32[64]
+  %0 = accumulate %a, %x {scale=1.0} : f32[64]
+  %1 = exp %x : f32[64]
+  %2 = accumulate %b, %1 {scale=1.0} : f32[64]
+  output %0, %2
+}
+""")
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    body = module.text().partition("graph micro")[2]
+    assert "contiguous" not in body, body
+
+
 def test_ten_thousand_ops_take_seconds():
     module = _C.parse(chain(10_000))
     for step in (_C.place, _C.schedule, _C.plan, _C.check_plan):

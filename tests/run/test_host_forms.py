@@ -221,6 +221,30 @@ graph main {
         assert torch.equal(y, level[0].expand_as(y)), (replicas, form)
 
 
+def test_calls_of_libraries_sum_alike():
+    """torch cuts this sum by the number of threads; a worker's call has as many as in turn."""
+    text = """
+graph main {
+  loop {body=@iteration, count=6}
+  output
+}
+
+graph iteration {
+  %x = stream_in {stream="x"} : f32[300001]
+  %y = aten %x {args=["%0", 3.0], overload="aten::norm.Scalar"} : f32[]
+  stream_out %y {stream="y"}
+  output
+}
+"""
+    for form, replicas in (("micro", 1), ("replicas", 2)):
+        x = torch.randn(6 * replicas, 300001)
+        drivers = [Driver(text, threads=THREADS, replicas=replicas, host=name)
+                   for name in ("inline", form)]
+        expected, found = (driver(x=x)["y"] for driver in drivers)
+        assert drivers[1].executable.host_form()["form"] == form
+        assert torch.equal(expected, found)
+
+
 def test_names_of_forms(monkeypatch):
     monkeypatch.setenv("POPTORCH_HOST", "replica")
     model = poptorch.inferenceModel(nn.Linear(2, 2), quiet_options())
