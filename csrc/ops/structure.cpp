@@ -61,8 +61,13 @@ std::vector<OpDef> structure_ops() {
       {.name = "state",
        .doc = "The named state (parameter, buffer, optimizer state, ...) as of graph entry; with "
               "`off_chip` it is in streaming memory. The host has it with channels first, whatever "
-              "its layout here.",
-       .attrs = {{"path", "", true}, {"role", ""}, {"off_chip", false}, layout_attr},
+              "its layout here. With `shard_of` each replica has one part of a tensor of these "
+              "sizes, as `shard` makes it; the host has the whole tensor.",
+       .attrs = {{"path", "", true},
+                 {"role", ""},
+                 {"off_chip", false},
+                 {"shard_of", {}},
+                 layout_attr},
        .flops = none,
        .bytes = none},
       saying_row("assign", "Binds `x` to the named state when the graph ends.", {"x"},
@@ -177,16 +182,6 @@ std::vector<OpDef> structure_ops() {
                {{"from", 0, true}}),
       move_row("remote_store", "`x` in streaming memory."),
       move_row("remote_load", "`x`, which is in streaming memory, on the IPU of this op."),
-      {.name = "all_reduce",
-       .doc = "The sum or the mean of `x` over all replicas, in the order of the replicas. The "
-              "engine runs it: every replica gets the same bits. With `group_size`, over the "
-              "replicas of a group of so many: neighbours, or (`orthogonal`) every n-th replica "
-              "where there are n groups.",
-       .operands = {"x"},
-       .attrs = {{"op", "sum"}, {"group_size", 0}, {"orthogonal", false}},
-       .infer = same_as_first,
-       .flops = flops_of_result<>,
-       .inplace = {{0}}},
   };
 }
 

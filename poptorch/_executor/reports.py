@@ -61,7 +61,10 @@ class Reports:
             for all of it at any moment, with the gaps. Beside that ``transfers``, the bytes that
             one call moves between the chip and streaming memory, in each replica, and
             ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
-            the most that one op has. Memory that one
+            the most that one op has. With sharding over replicas
+            (``TensorLocationSettings.useReplicatedTensorSharding``), ``sharding`` says of each
+            parameter what part a replica has of it, or of its states, or why it has all. Memory
+            that one
             value takes over from another counts once. A result is no activation even while the
             program still reads it: it usually lies in the caller's memory, not in the arena.
 
@@ -77,7 +80,10 @@ class Reports:
             >>> report["parameters"], report["transfers"]
             (40, 0)
         """
-        return self.programs.require("memory_report").executable.memory_report()
+        compiled = self.programs.require("memory_report")
+        report = compiled.executable.memory_report()
+        sharding = compiled.program.sharding
+        return {**report, "sharding": sharding} if sharding else report
 
     def partition_summary(self) -> partition.PartitionTable:
         """A table of what runs where: a line for each stage.
