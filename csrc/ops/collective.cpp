@@ -72,9 +72,9 @@ bool is_sharded(const ir::Op& state) {
 std::vector<OpDef> collective_ops() {
   return {
       {.name = "all_reduce",
-       .doc = "The sum or the mean of each operand over all replicas. The sum is a binary tree over "
-              "the numbers of the replicas. The engine runs it: every replica gets the same bits. "
-              "With `group_size`, over the replicas of a group of so many: neighbours, or "
+       .doc = "The sum or the mean of each operand over all replicas, by a binary tree over the "
+              "numbers of the replicas. The engine runs it: every replica gets the same bits. With "
+              "`group_size`, over the replicas of a group of so many: neighbours, or "
               "(`orthogonal`) every n-th replica where there are n groups. The step place joins "
               "several of these ops into one.",
        .operands = {"x*"},

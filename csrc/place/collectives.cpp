@@ -7,7 +7,6 @@
 
 #include "ir/part.h"
 #include "ops/op_def.h"
-#include "rewrite/edit.h"
 #include "support/error.h"
 #include "support/switches.h"
 
@@ -89,16 +88,14 @@ class Merger {
   std::unique_ptr<ir::Op> join() {
     std::vector<ir::Value*> operands;
     std::vector<ir::Type> types;
-    std::vector<std::string> names;
     for (const auto& op : joined_) {
       for (size_t i = 0; i < op->results.size(); ++i) {
         operands.push_back(op->operand(i));
         types.push_back(op->result(i)->type);
-        names.push_back(op->result(i)->name);
       }
     }
     const ir::Op& like = *joined_.front();
-    auto made = rewrite::make_like(graph_, like, like.name, operands, like.attrs, types, names);
+    auto made = graph_.make(like.name, operands, like.attrs, types, like.source_location);
     size_t number = 0;
     for (const auto& op : joined_) {
       for (const auto& result : op->results) instead_.emplace(result.get(), made->result(number++));

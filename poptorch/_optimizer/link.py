@@ -289,7 +289,8 @@ class OptimizerLink:
 
     def whole_states(self, params: dict[str, torch.Tensor]) -> dict[str, str]:
         """Why the states of parameters cannot be parts of a tensor, by path; "": they can."""
-        kind, found = spec_of(self.optimizer), dict.fromkeys(params, "the optimizer does not have it")
+        kind = spec_of(self.optimizer)
+        found = dict.fromkeys(params, "it is not a parameter of the optimizer")
         names = {id(p): name for name, p in params.items()}
         for group in groups_of(self.optimizer):
             for name in (names[id(p)] for p in group["params"] if id(p) in names):

@@ -8,7 +8,7 @@
 D is the number of device iterations, G the gradient accumulation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -24,7 +24,7 @@ from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
-from poptorch._translate.sharding import Shards
+from poptorch._translate.sharding import Shards, shards_of, sources
 from poptorch._translate.tensor_names import GRADIENT, GRADIENT_NORM, TensorNames
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error, error_at
@@ -157,7 +157,8 @@ class _Translation:
         self._sum_dtypes = {} if optimizer is None else optimizer.sum_dtypes(
             {spec.name: (self._parameters[spec.name], spec.node.meta["val"].dtype)
              for spec in self._gradient_outputs()})
-        self.shards = self._shards()
+        self.shards = self.program.shards = shards_of(captured, spec, self.optimizer, partition)
+        self.program.sharding = self.shards.report
         self.whole: dict[str, object] = {}  # sharded weights, gathered
         module = self.program.module
         main = Emitter(module, module.add_graph("main"))
@@ -171,20 +172,6 @@ class _Translation:
         self._anchor_updates(iteration)
         iteration.advance_rng()  # the update alone may round by chance
         iteration.graph.outputs = []
-
-    def _shards(self) -> Shards:
-        shards = self.program.shards = Shards(self.spec)
-        self.program.sharding = shards.report
-        if self.spec.sharded_optimizer is None and self.spec.sharded_weights is None:
-            return shards
-        trained = {spec.name: self._parameters[spec.name] for spec in self._gradient_outputs()}
-        reasons = {} if self.optimizer is None else self.optimizer.whole_states(trained)
-        shards.choose(
-            {spec.name: (spec.tensor.dtype, list(node.meta["val"].shape))
-             for node, spec in self._sources() if spec.kind == "param"},
-            {spec.name for spec in self.captured.outputs if spec.kind == "buffer_update"},
-            reasons, self.program.partition)
-        return shards
 
     def _loss_scale(self) -> LossScale | None:
         loss = [spec.node for spec in self.captured.outputs if spec.kind == "loss"]
@@ -255,16 +242,11 @@ class _Translation:
         """The sharded weights that micro-batches read, as whole tensors."""
         e.part = "forward"
         found = {}
-        for node, spec in self._sources():
+        for node, spec in sources(self.captured):
             if spec.name in self.shards.weights and node.users:
-                found[spec.name] = self._whole_weight(e, spec, list(node.meta["val"].shape))
+                found[spec.name] = self.shards.weight(e, spec)
         e.part = "backward"
         return found
-
-    def _whole_weight(self, e: Emitter, spec, sizes: list[int]):
-        self.program.states[spec.name] = spec.tensor
-        part = self.shards.state(e, spec.name, "parameter", ir_dtype(spec.tensor.dtype), sizes)
-        return self.shards.gathered(e, part, sizes)
 
     def _velocities(self, e: Emitter, specs: list[OutputSpec]):
         """The states that gradients are added to; None: there are none."""
@@ -285,11 +267,6 @@ class _Translation:
         return e.plain("full", [], {"size": sizes, "fill_value": 0.0,
                                     "dtype": _C.DType(ir_dtype(dtype))})[0]
 
-    def _sources(self) -> Iterator[tuple]:
-        """The inputs of the graph: node and spec."""
-        placeholders = (n for n in self.captured.graph.nodes if n.op == "placeholder")
-        return zip(placeholders, self.captured.inputs)
-
     def _gradient_outputs(self) -> list:
         return [spec for spec in self.captured.outputs if spec.kind == "grad"]
 
@@ -299,7 +276,7 @@ class _Translation:
         nodes = Nodes(e, has_blocks=bool(self.captured.blocks))
         anchored = {short: self.names.nodes[name] for short, name in self.spec.anchors
                     if name in self.names.nodes}
-        for position, (node, spec) in enumerate(self._sources()):
+        for position, (node, spec) in enumerate(sources(self.captured)):
             if node.users or node in anchored.values():
                 nodes.values[node] = self._source(e, position, node, spec)
             if spec.kind == "constant":
@@ -339,9 +316,7 @@ class _Translation:
                 return e.constant(spec.tensor, spec.tensor.dtype)
         self.program.states[spec.name] = spec.tensor
         if spec.name in self.shards.weights:
-            if spec.name not in self.whole:
-                self.whole[spec.name] = self._whole_weight(e, spec, list(val.shape))
-            return self.whole[spec.name]
+            return self.whole.get(spec.name) or self.shards.weight(e, spec)
         role = "parameter" if spec.kind == "param" else "buffer"
         return e.state(spec.name, role, *type_)
 

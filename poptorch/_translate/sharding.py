@@ -12,11 +12,35 @@ that they have without sharding. What needs a whole tensor (a norm, an anchor) g
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 
+from poptorch._base.types import ir_dtype
+
 _HALVES = (torch.float16, torch.bfloat16)
+
+
+def sources(captured) -> Iterator[tuple]:
+    """The inputs of a captured graph: node and spec."""
+    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
+    return zip(placeholders, captured.inputs)
+
+
+def shards_of(captured, spec, optimizer, partition) -> "Shards":
+    """What is sharded of a captured graph with its update; ``optimizer`` is an ``OptimizerLink``,
+    None in inference."""
+    shards = Shards(spec)
+    if spec.sharded_optimizer is None and spec.sharded_weights is None:
+        return shards
+    params = {input.name: (input.tensor, list(node.meta["val"].shape))
+              for node, input in sources(captured) if input.kind == "param"}
+    trained = {output.name: params[output.name][0] for output in captured.outputs
+               if output.kind == "grad"}
+    shards.choose({path: (tensor.dtype, sizes) for path, (tensor, sizes) in params.items()},
+                  {output.name for output in captured.outputs if output.kind == "buffer_update"},
+                  {} if optimizer is None else optimizer.whole_states(trained), partition)
+    return shards
 
 
 class Shards:
@@ -76,6 +100,12 @@ class Shards:
     def state(self, e, path: str, role: str, dtype: str, sizes: list[int]):
         """The replica's part of a state of these sizes."""
         return e.state(path, role, dtype, [self._length(sizes)], shard_of=sizes)
+
+    def weight(self, e, spec):
+        """The whole value of a sharded weight, an input of the captured graph."""
+        sizes = self.weights[spec.name]
+        dtype = ir_dtype(spec.tensor.dtype)
+        return self.gathered(e, self.state(e, spec.name, "parameter", dtype, sizes), sizes)
 
     def reduced(self, e, gradient, op: str):
         """The replica's part of a gradient, reduced over all replicas."""
