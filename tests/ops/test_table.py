@@ -67,7 +67,8 @@ def test_every_computing_row_has_a_kernel():
     without = {row["name"] for row in ROWS if not row["has_kernel"]}
     assert without <= {
         "all_gather", "all_reduce", "assign", "constant", "input", "ipu_copy", "loop",
-        "reduce_scatter", "remote_load", "remote_store", "shard", "state", "strategy", "stream_in", "stream_out", "tensor_location", "view",
+        "reduce_scatter", "remote_load", "remote_store", "shard", "state", "strategy", "stream_in",
+        "stream_out", "tensor_location", "view",
     }
 
 

@@ -113,6 +113,7 @@ def reason(options, optimizer=torch.optim.Adam, model=None, kind="optimizer"):
     trainer.compile(*next(batches(options.replication_factor,
                                   options.Training.gradient_accumulation, 1)))
     report = trainer.memory_report()["sharding"]
+    trainer.destroy()
     return report["fc.weight"][kind].removeprefix("whole: ")
 
 
@@ -145,6 +146,18 @@ def test_why_tensors_are_whole():
     options.setExecutionStrategy(poptorch.ShardedExecution())
     assert reason(options, model=model, kind="weight") == "the model runs on 2 IPUs"
     assert reason(options, model=model) == "42 of 84 elements"
+
+
+@pytest.mark.parametrize("kind", ["Accumulator", "Activation"])
+def test_what_differs_between_replicas_is_never_sharded(kind, capsys, monkeypatch):
+    monkeypatch.setattr("poptorch.options._group._said", set())
+    expected, whole = trained(options_of(2, 2))
+    ours, report = trained(options_of(2, 2, [kind]))
+    check_equal_bits(ours, expected)
+    assert report == whole
+    assert capsys.readouterr().err.count(
+        f"[TensorLocations.set{kind}Location] useReplicatedTensorSharding has no effect on these "
+        f"tensors: each replica has values of its own.") == 1
 
 
 def test_states_that_round_by_chance_are_whole():
