@@ -22,7 +22,8 @@ struct Instruction {
     stream_in,   // a slice of streams[index] to the first pointer
     stream_out,  // the first pointer to a slice of streams[index], if it is not there already
     bind,        // points what uses directs[index] to a slice of its stream
-    all_reduce,  // collectives[index], across replicas
+    collective,  // collectives[index], across replicas
+    shard,       // the replica's part of collectives[index] from the first pointer to the second
     loop,        // blocks[index], `count` times, or as long as the bool at the first pointer holds
     poison,      // fills `bytes` at the first pointer with NaN
   };
@@ -84,7 +85,7 @@ struct Extent {
 };
 
 // The instructions of one graph. Replicas run them independently up to the next one that needs all
-// of them (an all_reduce, or a loop that has one inside).
+// of them (a collective, or a loop that has one inside).
 struct Block {
   std::vector<Instruction> instructions;
   bool is_joint = false;  // has an instruction that needs all replicas
@@ -116,11 +117,16 @@ struct Direct {
 struct State {
   std::string path;
   ir::Type type;     // as the host has it
+  int64_t shard = 0;  // elements that each replica has of it; 0: it has all
   std::string role;  // parameter | buffer | optimizer | rng | preprocessed | ""
   int64_t addr = 0;
   bool is_preprocess_input = false;  // what the block `preprocess` computes depends on it
   bool is_shareable = false;      // large, and only the host writes it
   bool is_channels_last = false;  // it lies in the arena with dimension 1 as the last one
+
+  // In the memory of one replica.
+  ir::Type own_type() const { return shard > 0 ? ir::Type{type.dtype, {shard}, {}} : type; }
+  int64_t own_bytes() const { return own_type().bytes(); }
 };
 
 struct Constant {
@@ -128,12 +134,17 @@ struct Constant {
   std::vector<std::byte> bytes;
 };
 
+// What replicas do together. Pointers of its instruction: operands, then results.
 struct Collective {
+  enum class Kind : uint8_t { all_reduce, reduce_scatter, all_gather, shard };
+
+  Kind kind = Kind::all_reduce;
   ir::DType dtype = ir::DType::f32;
-  int64_t numel = 0;
+  std::vector<int64_t> numels;  // of each tensor, the whole of it
   bool is_mean = false;
   int64_t group_size = 0;  // replicas that reduce together, see run/replica_groups.h; 0: all
   bool is_orthogonal = false;
+  int64_t shards = 1;  // parts that a tensor is cut into: the replicas
 };
 
 struct Program {

@@ -275,7 +275,9 @@ void bind_descriptions(py::module_& module) {
       .def_readonly("role", &State::role)
       .def_property_readonly("dtype", [](const State& s) { return ir::name_of(s.type.dtype); })
       .def_property_readonly("sizes", [](const State& s) { return sizes_of(s.type); })
-      .def_property_readonly("bytes", [](const State& s) { return s.type.bytes(); });
+      .def_property_readonly("bytes", [](const State& s) { return s.type.bytes(); })
+      .def_property_readonly("shard_bytes",
+                             [](const State& s) { return s.shard > 0 ? s.own_bytes() : 0; });
 }
 
 py::dict work_report(const std::string& text) {

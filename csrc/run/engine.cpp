@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "run/memory_limit.h"
+#include "support/ceil_div.h"
 #include "support/error.h"
 
 namespace poptorch::run {
@@ -36,11 +37,26 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
   timestamps_.resize(static_cast<size_t>(program_.device_iterations));
   reduce_inputs_.reserve(memories_.size());
   reduce_outputs_.reserve(memories_.size());
+  check_replicas();
+}
+
+// What is written in the program of the number of replicas.
+void Engine::check_replicas() const {
+  using Kind = assemble::Collective::Kind;
   for (const assemble::Collective& what : program_.collectives) {
     const int64_t size = what.group_size;
-    USER_CHECK(size == 0 || (size > 0 && options.replicas % size == 0),
+    USER_CHECK(size == 0 || (size > 0 && replicas() % size == 0),
                "[run] an all_reduce works in groups of ", size, " replicas, there are ",
-               options.replicas, ". Give a divisor of their number.");
+               replicas(), ". Give a divisor of their number.");
+    USER_CHECK(what.kind == Kind::all_reduce || what.shards == replicas(),
+               "[run] an op cuts a tensor into ", what.shards, " parts, there are ", replicas(),
+               " replicas. Give each replica one part.");
+  }
+  for (const assemble::State& state : program_.states) {
+    const int64_t part = ceil_div(state.type.numel(), replicas());
+    USER_CHECK(state.shard == 0 || state.shard == part, "[run] replicas have ", state.shard,
+               " elements of the state \"", state.path, "\", which is ", state.type.text(),
+               "; each of ", replicas(), " replicas needs ", part, ". Change its type.");
   }
 }
 
@@ -123,7 +139,7 @@ bool Engine::is_same_in_replicas(const assemble::State& state) const {
     const std::byte* other = state_data(state, r);
     const bool is_same =
         other == first ||
-        std::memcmp(first, other, static_cast<size_t>(state.type.bytes())) == 0;
+        std::memcmp(first, other, static_cast<size_t>(state.own_bytes())) == 0;
     if (!is_same) return false;
   }
   return true;
@@ -136,7 +152,7 @@ void Engine::release(const Paths& elsewhere) {
     std::vector<std::vector<std::byte>>& copies = kept_[state.path];
     for (int r = 0; r < (is_same_in_replicas(state) ? 1 : replicas()); ++r) {
       const std::byte* at = state_data(state, r);
-      copies.emplace_back(at, at + state.type.bytes());
+      copies.emplace_back(at, at + state.own_bytes());
     }
   }
   shared_.clear();
@@ -148,7 +164,7 @@ void Engine::restore() {
   if (has_memory()) return;
   allocate();
   for (const assemble::State& state : program_.states) {
-    const auto bytes = static_cast<size_t>(state.type.bytes());
+    const auto bytes = static_cast<size_t>(state.own_bytes());
     for (int r = 0; r < replicas(); ++r) {
       std::byte* to = arena(r) + state.addr;
       const auto found = kept_.find(state.path);
@@ -177,7 +193,7 @@ const std::byte* Engine::state_data(const assemble::State& state, int replica) c
 std::byte* Engine::own_state(const assemble::State& state, int replica) {
   if (!has_memory()) {
     std::vector<std::vector<std::byte>>& copies = kept_[state.path];
-    if (copies.empty()) copies.emplace_back(static_cast<size_t>(state.type.bytes()));
+    if (copies.empty()) copies.emplace_back(static_cast<size_t>(state.own_bytes()));
     const std::vector<std::byte> first = copies.front();
     copies.resize(static_cast<size_t>(replicas()), first);
     return copies[static_cast<size_t>(replica)].data();
@@ -185,7 +201,7 @@ std::byte* Engine::own_state(const assemble::State& state, int replica) {
   if (const auto found = shared_.find(state.path); found != shared_.end()) {
     for (int r = 0; r < replicas(); ++r) {
       std::byte* at = arena(r) + state.addr;
-      std::memcpy(at, found->second->data(), static_cast<size_t>(state.type.bytes()));
+      std::memcpy(at, found->second->data(), static_cast<size_t>(state.own_bytes()));
       point_state(state, r, at);
     }
     shared_.erase(found);
@@ -201,7 +217,7 @@ bool Engine::share_state(const assemble::State& state, std::shared_ptr<const Sha
   for (int r = 0; r < replicas(); ++r) {
     // Kernels take all pointers as writable, but no plan writes to a state that is not assigned.
     point_state(state, r, const_cast<std::byte*>(present->data()));
-    memories_[static_cast<size_t>(r)].arena.release(state.addr, state.addr + state.type.bytes());
+    memories_[static_cast<size_t>(r)].arena.release(state.addr, state.addr + state.own_bytes());
   }
   return true;
 }
@@ -213,7 +229,7 @@ void Engine::point_state(const assemble::State& state, int replica, std::byte* a
     std::vector<void*>& pointers = memory(replica, lane).pointers;
     for (size_t i = 0; i < pointers.size(); ++i) {
       const int64_t offset = program_.offsets[i] - state.addr;
-      if (offset >= 0 && offset < state.type.bytes()) pointers[i] = at + offset;
+      if (offset >= 0 && offset < state.own_bytes()) pointers[i] = at + offset;
     }
   }
 }

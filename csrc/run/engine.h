@@ -67,7 +67,7 @@ class Engine {
   bool has_state(const assemble::State& state) const {
     return has_memory() || kept_.count(state.path) > 0;
   }
-  // Whether all replicas have the same bytes of a state.
+  // Whether all replicas have the same bytes of a state in their memory.
   bool is_same_in_replicas(const assemble::State& state) const;
 
   // For each stream and slice: when a step requested it, and when it was there, in the last run. A
@@ -98,6 +98,7 @@ class Engine {
   using Block = assemble::Block;
   using Instruction = assemble::Instruction;
 
+  void check_replicas() const;
   void allocate();
   Arena make_arena() const;
   Memory make_lane(const Memory& first) const;
@@ -113,8 +114,11 @@ class Engine {
   // All replicas together.
   void run_joint(const Block& block, int64_t inner);
   void run_joint_loop(const Instruction& loop, int64_t inner);
-  void reduce(const Instruction& instruction);
-  void reduce_group(const Reduction& what);
+  void collect(const Instruction& instruction);
+  void all_reduce(const Instruction& instruction, size_t tensor);
+  void reduce_scatter(const Instruction& instruction);
+  void all_gather(const Instruction& instruction);
+  void reduce_inputs(const Reduction& what);
   bool needs_all_replicas(const Instruction& instruction) const;
 
   // Instructions [begin, end) of a block in each replica.

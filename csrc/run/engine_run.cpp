@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "run/clock.h"
-#include "run/elements.h"
 #include "run/engine.h"
 #include "support/error.h"
 #include "support/float_mode.h"
@@ -50,7 +49,7 @@ void Engine::run(const std::vector<void*>& host, int threads, const std::functio
 
 bool Engine::needs_all_replicas(const Instruction& instruction) const {
   switch (instruction.kind) {
-    case Instruction::Kind::all_reduce: return true;
+    case Instruction::Kind::collective: return true;
     case Instruction::Kind::loop:
       return instruction.index == program_.device_loop ||
              program_.blocks[static_cast<size_t>(instruction.index)].is_joint;
@@ -69,8 +68,7 @@ void Engine::run_joint(const Block& block, int64_t inner) {
     if (joint.kind == Instruction::Kind::loop) {
       run_joint_loop(joint, inner);
     } else {
-      reduce(joint);
-      if (context_.watch != nullptr) watch_reduction(joint);
+      collect(joint);
     }
     begin = end + 1;
   }
@@ -95,42 +93,6 @@ void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
     timestamps_[static_cast<size_t>(i)][1] = now_ns();
   }
   context_.leave_loop();
-}
-
-void* const* Engine::pointers(const Instruction& instruction, int replica) const {
-  return memories_[static_cast<size_t>(replica)].pointers.data() + instruction.first_pointer;
-}
-
-void Engine::reduce(const Instruction& instruction) {
-  const assemble::Collective& what =
-      program_.collectives[static_cast<size_t>(instruction.index)];
-  const int64_t size = what.group_size == 0 ? replicas() : what.group_size;
-  const ReplicaGroups groups{replicas(), size, what.is_orthogonal};
-  for (int64_t group = 0; group < groups.count(); ++group) {
-    reduce_inputs_.clear();
-    reduce_outputs_.clear();
-    for (int r = 0; r < replicas(); ++r) {
-      if (groups.of(r) != group) continue;
-      void* const* at = pointers(instruction, r);
-      reduce_inputs_.push_back(at[0]);
-      reduce_outputs_.push_back(at[1]);
-    }
-    reduce_group({what.dtype, what.numel, what.is_mean});
-  }
-}
-
-void Engine::reduce_group(const Reduction& what) {
-  constexpr int64_t grain = 1 << 14;  // numbers that are worth a worker
-  const int64_t parts = std::min<int64_t>(active_, what.numel / grain);
-  if (!is_side(HostForm::replicas) || parts < 2) {
-    return reduce_elements(what, reduce_inputs_, reduce_outputs_, threads_);
-  }
-  workers_->run([&](int worker) {
-    Reduction part = what;
-    part.first = what.numel * worker / parts;
-    part.numel = what.numel * (worker + 1) / parts - part.first;
-    if (worker < parts) reduce_elements(part, reduce_inputs_, reduce_outputs_, 1);
-  });
 }
 
 void Engine::set_profiling(bool is_on) {
@@ -158,25 +120,6 @@ void Engine::watch_states() {
     for (int r = 0; r < replicas(); ++r) {
       context_.watch->look_at_state(state, state_data(state, r), r, context_.threads);
     }
-  }
-}
-
-// What one replica gives may be no fault of the sum.
-void Engine::watch_reduction(const Instruction& instruction) {
-  const assemble::Collective& what =
-      program_.collectives[static_cast<size_t>(instruction.index)];
-  const ir::Type type{what.dtype, {what.numel}, {}};
-  for (int r = 0; r < replicas(); ++r) {
-    const void* given = pointers(instruction, r)[0];
-    if (!kind_of_non_finite(type, given, context_.threads).empty()) return;
-  }
-  try {
-    for (int r = 0; r < replicas(); ++r) {
-      context_.watch->look(instruction, pointers(instruction, r), context_.iteration, r,
-                           context_.threads);
-    }
-  } catch (const UserError& error) {
-    context_.throw_with_place(error, instruction);
   }
 }
 

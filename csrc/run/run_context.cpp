@@ -5,6 +5,7 @@
 
 #include "run/clock.h"
 #include "run/elements.h"
+#include "run/parts.h"
 #include "support/parallel.h"
 
 namespace poptorch::run {
@@ -107,9 +108,14 @@ void RunContext::run_one(const Instruction& instruction, int64_t inner) {
     case Instruction::Kind::poison:
       std::memset(at[0], poison_byte, static_cast<size_t>(instruction.bytes));
       return;
-    case Instruction::Kind::all_reduce: break;
+    case Instruction::Kind::shard: {
+      const assemble::Collective& what = program_.collectives[index];
+      const Part part(what.numels[0], what.shards, replica);
+      return part.write(at[0], at[1], ir::item_bytes(what.dtype));
+    }
+    case Instruction::Kind::collective: break;
   }
-  INTERNAL_CHECK(false, "an all_reduce ran for one replica");
+  INTERNAL_CHECK(false, "a collective ran for one replica");
 }
 
 // `holds`: of a conditional loop, whether it goes on.

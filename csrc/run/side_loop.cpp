@@ -52,6 +52,7 @@ class Uses {
           touch(first + instruction.operand_count + i, true);
         }
         return;
+      case Kind::shard:
       case Kind::copy:
         touch(first, false);
         return touch(first + 1, true);
@@ -67,7 +68,7 @@ class Uses {
         return;
       }
       case Kind::bind:
-      case Kind::all_reduce: return;
+      case Kind::collective: return;
     }
   }
 

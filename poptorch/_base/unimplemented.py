@@ -7,7 +7,6 @@ LATER = {
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
-    "sharding": "sharding of weights and optimizer state over replicas",
 }
 
 # What is no option, is kept without a warning, and has no effect either.

@@ -68,9 +68,11 @@ class Reports:
             ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
             the most that one op has. ``workers``: the most that a program takes beside these in
             order to run micro-batches side by side, in all replicas; absent when it does not.
-            Memory that one value takes over from another counts once. A result is no activation
-            even while the program still reads it: it usually lies in the caller's memory, not in
-            the arena.
+            With sharding over replicas (``TensorLocationSettings.useReplicatedTensorSharding``),
+            ``sharding`` says for each parameter which part of it, or of its states, a replica has,
+            or why it has all. Memory that one value takes over from another counts once. A result
+            is no activation even while the program still reads it: it usually lies in the
+            caller's memory, not in the arena.
 
         Raises:
             poptorch.Error: The model is not compiled.
@@ -84,7 +86,10 @@ class Reports:
             >>> report["parameters"], report["transfers"]
             (40, 0)
         """
-        return self.programs.require("memory_report").executable.memory_report()
+        compiled = self.programs.require("memory_report")
+        report = compiled.executable.memory_report()
+        sharding = compiled.program.sharding
+        return {**report, "sharding": sharding} if sharding else report
 
     def partition_summary(self) -> partition.PartitionTable:
         """A table of what runs where: a line for each stage.

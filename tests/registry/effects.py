@@ -45,6 +45,10 @@ EFFECTS = {
        for kind in ("Weight", "Optimizer", "Accumulator", "Activation")},
     "TensorLocationSettings.useOnChipStorage": _LOCATIONS + "test_each_kind_moves[Weight]",
     "TensorLocationSettings.minElementsForOffChip": _LOCATIONS + "test_small_tensors_stay",
+    "TensorLocationSettings.useReplicatedTensorSharding":
+        "tests/translate/test_sharding.py::test_each_replica_has_a_part_of_the_states[2]",
+    "TensorLocationSettings.minElementsForReplicatedTensorSharding":
+        "tests/translate/test_sharding.py::test_small_tensors_stay_whole",
     "Training.gradientAccumulation": _DATA + "test_accumulation",
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":
