@@ -22,7 +22,9 @@ class PartitionTable:
 
     def __init__(self, shares: list[dict], flops: dict[str, float], schedule: Schedule,
                  timeline: Timeline, move: Move | None):
-        self.rows = [_row(share, flops, schedule, timeline) for share in shares]
+        phases = _phases(shares, schedule)
+        self.rows = [_row(share, flops, schedule, timeline, phases.get(share["phase"]))
+                     for share in shares]
         self.advice = None if move is None else str(move)
         is_phased = any(row["phase"] for row in self.rows)
         has_several = len(schedule.ipus) > 1
@@ -43,12 +45,20 @@ class PartitionTable:
         return page if self.advice is None else f"{page}<p>{html.escape(self.advice)}</p>"
 
 
-def _row(share: dict, flops: dict[str, float], schedule: Schedule, timeline: Timeline) -> dict:
+def _phases(shares: list[dict], schedule: Schedule) -> dict[int, int]:
+    """The phase of the forward tasks of each phase of the model: some lie apart for transfers."""
+    numbers = {task.phase for task in schedule.tasks
+               if task.phase is not None and task.part != "backward"}
+    return dict(zip(sorted({share["phase"] for share in shares}), sorted(numbers)))
+
+
+def _row(share: dict, flops: dict[str, float], schedule: Schedule, timeline: Timeline,
+         phase: int | None) -> dict:
     is_first = not share["phase"] and not share["stage"]
     blocks = [*share["blocks"], ""] if is_first else share["blocks"]  # "": before the first one
     is_used = share["ipu"] in timeline.ipus
     return share | {"flops": sum(flops.get(block, 0) for block in blocks),
-                    "stash_bytes": schedule.stash_bytes(share["stage"]),
+                    "stash_bytes": schedule.stash_bytes(share["stage"], phase),
                     "idle_share": timeline.idle_share(share["ipu"]) if is_used else 1.0}
 
 

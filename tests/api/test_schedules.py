@@ -142,6 +142,17 @@ def test_phases_run_one_after_the_other():
     assert {task.phase for task in model.schedule().tasks} == {0, 1, 2}
 
 
+@pytest.mark.parametrize("liveness", [poptorch.Liveness.AlwaysLive,
+                                      poptorch.Liveness.OffChipAfterFwdNoOverlap])
+def test_phases_have_their_own_stashes(liveness):
+    strategy = poptorch.SerialPhasedExecution(["0"], ["1"], ["2"]).setTensorsLiveness(liveness)
+    model, _ = compiled(Layers(4, 8, 16, 4), strategy, 2)
+    rows = model.partition_summary().rows
+    held = sum(edge.bytes * edge.depth for edge in model.schedule().edges
+               if edge.memory == "chip" and not edge.source.endswith(".back"))
+    assert sum(row["stash_bytes"] for row in rows) == held > 0
+
+
 def test_stages_of_a_phase_run_at_the_same_time():
     class Two(nn.Module):
         def __init__(self):
