@@ -143,6 +143,7 @@ def test_why_tensors_are_whole():
     assert reason(options, model=frozen, kind="weight") == "42 of 84 elements"
     model = Model()
     poptorch.BeginBlock(model.fc, "second", ipu_id=1)
+    options = options_of(2, 1, ["Optimizer", "Weight"])
     options.setExecutionStrategy(poptorch.ShardedExecution())
     assert reason(options, model=model, kind="weight") == "the model runs on 2 IPUs"
     assert reason(options, model=model) == "42 of 84 elements"
