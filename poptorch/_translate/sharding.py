@@ -64,8 +64,9 @@ class Shards:
             reasons: why the states of parameters are whole, or that there are none, by path.
             partition: of the program.
         """
-        ipus = {block.ipu for block in partition.blocks} if partition is not None else set()
-        several = f"the model runs on {len(ipus)} IPUs" if len(ipus) > 1 else ""
+        is_cut = partition is not None and any(
+            block.ipu != partition.outside.ipu for block in partition.blocks)
+        several = "the model runs on several IPUs" if is_cut else ""
         for path, (dtype, sizes) in params.items():
             own = self._reason(path, sizes, path in changed)
             if self._spec.sharded_optimizer is not None and self._spec.training:

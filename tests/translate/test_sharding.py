@@ -143,8 +143,9 @@ def test_why_tensors_are_whole():
     assert reason(options, model=frozen, kind="weight") == "42 of 84 elements"
     model = Model()
     poptorch.BeginBlock(model.fc, "second", ipu_id=1)
+    options = options_of(2, 1, ["Optimizer", "Weight"])
     options.setExecutionStrategy(poptorch.ShardedExecution())
-    assert reason(options, model=model, kind="weight") == "the model runs on 2 IPUs"
+    assert reason(options, model=model, kind="weight") == "the model runs on several IPUs"
     assert reason(options, model=model) == "42 of 84 elements"
 
 
@@ -278,3 +279,37 @@ def test_a_file_goes_on_with_the_same_bits(tmp_path):
     results = train_on(loaded, 2)
     check_equal_bits({"results": results, "weights": dict(loaded.state_dict())},
                      {"results": expected["results"][2:], "weights": expected["weights"]})
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_several_ipus(accumulation):
+    """States of a stage are sharded over the replicas of that stage; weights stay whole."""
+    runs = []
+    for sharded in ([], ["Optimizer", "Weight"]):
+        torch.manual_seed(0)
+        model = Model()
+        poptorch.BeginBlock(model.fc, "second", ipu_id=1)
+        options = options_of(2, accumulation, sharded)
+        options.setExecutionStrategy(poptorch.ShardedExecution())
+        own = torch.optim.Adam(model.parameters(), amsgrad=True)
+        trainer = poptorch.trainingModel(model, options, own)
+        results = [trainer(*batch) for batch in batches(2, accumulation, 2)]
+        runs.append({"results": results, "weights": dict(model.state_dict()),
+                     "states": own.state_dict()["state"]})
+    check_equal_bits(*runs)
+
+
+def test_one_op_reduces_all_gradients():
+    options = options_of(2, 1)
+    torch.manual_seed(0)
+    model = Model()
+    trainer = poptorch.trainingModel(model, options, torch.optim.Adam(model.parameters()))
+    trainer.compile(*next(batches(2, 1, 1)))
+    assert trainer.op_report()["backward"]["all_reduce"] == 1
+
+
+def test_merging_changes_no_bit(monkeypatch):
+    expected, _ = trained(options_of(2, 2))
+    monkeypatch.setenv("POPTORCH_OFF", "merge_all_reduces")
+    ours, _ = trained(options_of(2, 2))
+    check_equal_bits(ours, expected)
