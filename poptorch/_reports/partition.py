@@ -37,8 +37,7 @@ class PartitionTable:
 
     def __repr__(self) -> str:
         text = table.text(self._titles, self._lines, left=("blocks", "modules"))
-        return text if self.advice is None else f"{text}
-{self.advice}"
+        return text if self.advice is None else f"{text}\n{self.advice}"
 
     def _repr_html_(self) -> str:
         page = table.html(self._titles, self._lines)
