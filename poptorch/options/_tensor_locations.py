@@ -53,16 +53,15 @@ class TensorLocationSettings(OptionGroup):
         """Lets each replica hold a part of the tensors; for weights and optimizer states.
 
         Activations and accumulated gradients differ between replicas: they stay whole, and a
-        warning says so. Gradients are reduced by ``reduce_scatter``, each replica updates its part, and
-        ``all_gather`` puts tensors together where they are used. Results do not change.
+        warning says so. Gradients are reduced by ``reduce_scatter``, each replica updates its
+        part, and ``all_gather`` puts tensors together where they are used. Results do not change.
         ``memory_report()["sharding"]`` says what is sharded, and why other tensors are not.
 
         Args:
             use: True: a part. False: all.
         """
 
-    @option("minElementsForReplicatedTensorSharding", None, _COUNT, example=8192,
-            default_text="0")
+    @option("minElementsForReplicatedTensorSharding", None, _COUNT, example=8192, default_text="0")
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:
         """Keeps small tensors whole on each replica.
 

@@ -313,3 +313,11 @@ def test_merging_changes_no_bit(monkeypatch):
     monkeypatch.setenv("POPTORCH_OFF", "merge_all_reduces")
     ours, _ = trained(options_of(2, 2))
     check_equal_bits(ours, expected)
+
+
+@pytest.mark.parametrize("form", ["replicas", "micro"])
+def test_any_form_of_the_host(form, monkeypatch):
+    expected, _ = trained(options_of(3, 2))
+    monkeypatch.setenv("POPTORCH_HOST", form)
+    ours, _ = trained(options_of(3, 2, ["Optimizer", "Weight"]))
+    check_equal_bits(ours, expected)
