@@ -1,6 +1,6 @@
-// Runs a program: one arena for each replica, host streams, loops. After the first run, which starts
-// the workers of a form (run/host_form.h), a run makes no allocation. Not thread-safe: one run at a
-// time. Between runs the arenas can be given back. What changes while a program runs is in
+// Runs a program: one arena for each replica, host streams, loops. After the first run, which
+// starts the workers of a form (run/host_form.h), a run makes no allocation. Not thread-safe: one
+// run at a time. Between runs the arenas can be given back. What changes while a program runs is in
 // RunContext.
 #pragma once
 
