@@ -359,6 +359,7 @@ def test_threads_release_and_restore():
     assert len(found) == 11 and all(torch.equal(one, expected) for one in found)
 
 
+@pytest.mark.sampled
 def test_a_fork_ends_without_the_workers():
     print(run_python("""
 import gc, os, torch
