@@ -189,9 +189,10 @@ def algorithms() -> str:
     """docs/reference/algorithms.md."""
     lines = ["# Algorithms\n",
              "If an operation can be computed in several ways, poptorch chooses the algorithm with "
-             "the least\nestimated or [measured](../guide/determinism.md#measured-algorithms) time. "
-             "`PoplarExecutor.op_report(algorithms=True)`\nshows the choice. `POPTORCH_ALGORITHM` "
-             "forces others where they apply:\n"
+             "the least\nestimated or "
+             "[measured](../guide/determinism.md#measured-algorithms) time. "
+             "`PoplarExecutor.op_report(algorithms=True)`\nshows the choice. "
+             "`POPTORCH_ALGORITHM` forces others where they apply:\n"
              "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
              "| name | description |", "|---|---|"]
     lines += [f"| `{family}:{name}` | {doc} |" for family, name, doc in _C.algorithms()]

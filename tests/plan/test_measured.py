@@ -84,7 +84,7 @@ def test_time_without_a_core_does_not_count(folder):
 
 def test_a_slow_algorithm_of_low_estimated_cost_is_not_chosen(folder, scale, monkeypatch):
     """Plain loops take many times as long as the BLAS."""
-    scale("gemm:loops", 1.2e-2)  # about the cost of the loops that are estimated to be the best
+    scale("gemm:loops", 1.7e-2)  # a little less than the estimated cost of the BLAS
     monkeypatch.setenv("POPTORCH_OFF", "small_gemm,blocked_gemm,split_k,bf16x3_gemm")
     monkeypatch.setenv("POPTORCH_MEASURE", "0")
     assert _C.algorithm_of("matmul", product()) == "loops"

@@ -21,9 +21,9 @@ def edit(monkeypatch, tmp_path):
     compile_module = _C.compile
 
     def install(function, **options):
-        def compile_edited(module, given, progress=None):
+        def compile_edited(module, given, progress=None, placed=None):
             given = {**given, "dump_folder": str(tmp_path)}
-            compile_module(module, given, progress)
+            compile_module(module, given, progress, placed)
             constants = read_module(tmp_path / "7_plan.ir")
             text = function((tmp_path / "7_plan.ir").read_text())
             return _C.assemble_text(text, {**given, **options}, constants)

@@ -61,7 +61,7 @@ class _Nothing:
         return {name: dtype for name, (_, dtype) in gradients.items()}
 
     def factor(self, e, spec, program, gradients, scaling):
-        return gradients, GradientFactor(None, torch.float32, spec, gradients)
+        return gradients, GradientFactor(None, torch.float32, spec, gradients, program.shards)
 
-    def emit_update(self, e, program, gradients, factor):
+    def emit_update(self, e, program, gradients, factor, whole):
         return None
