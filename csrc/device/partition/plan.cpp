@@ -68,6 +68,7 @@ struct Setting {
 
 // Bytes and cycles of putting operands and result into the order of the method.
 struct Rearrangement {
+  double steps = 0;
   double cycles = 0;
   double bytes = 0;
 };
@@ -82,6 +83,7 @@ Rearrangement rearrangement_of(const Setting& s) {
   Rearrangement out;
   const auto add = [&](bool is_needed, double elements) {
     if (!is_needed) return;
+    ++out.steps;
     out.cycles += rearrange_cycles(elements, s.item_bytes(), is_aligned, s.target);
     const double each = std::ceil(elements / as_double(s.target.tiles));
     out.bytes = std::max(out.bytes, 2 * each * s.item_bytes());
@@ -259,6 +261,9 @@ class Search {
       compute += 12 + 6 * (37 + 2 * std::ceil(partials / 4 / as_double(s_.target.workers)));
     }
     const auto serial = as_double(x.serial());
+    const double reductions = x.depth() == 1 ? 0 : stages_for(as_double(x.depth()));
+    const double casts = s_.method.partial_bytes == s_.problem().item_bytes ? 0 : 1;
+    plan.steps = (1 + (x.depth() == 1 ? casts : reductions)) * serial + rearrangement_.steps;
     if (x.serial_in > 1) {
       compute += 50 + 3 * std::ceil(partials / as_double(x.depth()) / 2);
     }

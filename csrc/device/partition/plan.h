@@ -41,6 +41,7 @@ struct Plan {
   double weight_bytes = 0;
   double partial_bytes = 0;
   double temporary_bytes = 0;
+  double steps = 0;  // exchanges, each followed by computing
   double planned = 0;  // cycles that the choice went by: partials move even where nothing is summed
 
   double cycles() const { return compute + exchange + rearrange; }
