@@ -26,7 +26,8 @@ struct Target {
   double copy_bytes = 0;      // of contiguous memory
   double sync_cycles = 0;     // all tiles of an IPU
   double launch_cycles = 0;   // of one compute step
-  double op_cycles = 0;       // of a whole op: exchange set-up, launch and sync of its steps
+  double step_cycles = 0;     // of a step but its work: set-up of its exchange, sync and launch
+  double op_cycles = 0;       // of an op beside its steps
   double link_efficiency = 0;
   double host_call_seconds = 0;
   double streaming_bytes_per_second = 0;  // of one IPU
