@@ -1,12 +1,10 @@
 // poptorch._C: kinds of IPUs, systems of them, and what ops cost on one.
-#include <pybind11/stl.h>
-
+#include <memory>
 #include <string>
 
 #include "device/cost/cost.h"
 #include "device/system.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "python/bind.h"
 
 namespace poptorch::python {
@@ -17,7 +15,9 @@ using py::literals::operator""_a;
 
 py::dict target_row(const device::Target& target) {
   return py::dict("name"_a = target.name, "version"_a = target.version, "tiles"_a = target.tiles,
-                  "tile_bytes"_a = target.tile_bytes, "clock_hz"_a = target.clock_hz,
+                  "tile_bytes"_a = target.tile_bytes,
+                  "interleaved_start"_a = target.interleaved_start,
+                  "clock_hz"_a = target.clock_hz,
                   "links"_a = target.links,
                   "link_bytes_per_second"_a = target.link_bytes_per_second,
                   "source"_a = target.source);

@@ -27,8 +27,13 @@ void add_windows(Steps& steps, const Call& call, const ops::Pooling& p, int64_t 
   const double inputs = outputs * static_cast<double>(p.h.stride * p.w.stride) +
                         2 * width * static_cast<double>(p.h.kernel - 1);
   steps.add(worker * workers, inputs * 8 / call.target.exchange_bytes);
-  // Channels are brought together, and apart again.
-  steps.add_copy(inputs * vector, item);
+  // Channels are brought together, and apart again: the image, the result, and in the backward pass
+  // the gradient.
+  const double image = static_cast<double>(p.planes) *
+                       static_cast<double>(p.h.size * p.w.size);
+  steps.add_copy(call.share(image, item), item);
+  steps.add_copy(call.share(call.result()), item);
+  if (is_backward) steps.add_copy(call.share(call.operand(0)), item);
   steps.use_temporary((inputs + outputs) * 8);
 }
 

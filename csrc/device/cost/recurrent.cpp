@@ -69,12 +69,18 @@ Cost backward_cost(const Call& call) {
   const ir::Type& sequence = call.operand(x);
   const auto time = static_cast<double>(l.time);
   const int64_t item = ir::item_bytes(sequence.dtype);
-  Problem gradient = product(call, sequence, l.batch, cell.gates * l.hidden, l.input + l.hidden);
-  gradient.pass = Pass::backward;
-  steps.add_product(gradient, time);
-  Problem update = product(call, sequence, l.input + l.hidden, l.batch, cell.gates * l.hidden);
-  update.pass = Pass::weight_update;
-  steps.add_product(update, time);
+  // As in the forward pass: the gates of the last stage by themselves.
+  std::vector<int64_t> stages = {cell.gates - (cell.stages - 1)};
+  if (cell.stages > 1) stages.push_back(1);
+  for (const int64_t gates : stages) {
+    Problem gradient = product(call, sequence, l.batch, gates * l.hidden, l.input + l.hidden);
+    gradient.pass = Pass::backward;
+    gradient.is_layer = true;
+    steps.add_product(gradient, time);
+    Problem update = product(call, sequence, l.input + l.hidden, l.batch, gates * l.hidden);
+    update.pass = Pass::weight_update;
+    steps.add_product(update, time);
+  }
   const double state = call.share(static_cast<double>(l.batch * l.hidden), item);
   steps.add_elementwise(state, item, cell.functions / cell.elementwise,
                         time * (cell.elementwise + 1));

@@ -9,21 +9,27 @@ namespace poptorch::device {
 
 namespace {
 
+// Sum of `elements` of a tile by all its workers; those that share a sum add theirs up.
+double own_cycles(double elements, int64_t item, const Target& target) {
+  constexpr double base = 39;
+  return workers_cycles(std::ceil(elements * static_cast<double>(item) / 8), 3, target, base);
+}
+
 // The input is spread over the tiles: each sums what it has, then a tree of tiles sums the rest.
 // Partial sums of float16 are float32.
 void add_tree(Steps& steps, const Call& call, double outputs, double depth, int64_t item,
               double passes = 1) {
   const auto tiles = static_cast<double>(call.target.tiles);
   const double inputs = call.share(outputs * depth, item);
-  const double own = std::min(depth, std::max(1.0, inputs / std::max(1.0, std::ceil(
-                                                   outputs / tiles))));
+  const double own_outputs = std::max(1.0, std::ceil(outputs / tiles));
+  const double own = std::min(depth, std::max(1.0, inputs / own_outputs));
   const double left = std::ceil(depth / own);
-  steps.add_reduction(std::max(1.0, std::ceil(inputs / own)), own, item, passes);
-  const double stages = left <= 1 ? 0 : left >= 125 ? 3 : left >= 16 ? 2 : 1;
+  steps.add(own_cycles(inputs, item, call.target), 0, passes);
+  const double stages = left <= 1 ? 0 : left >= 8 ? 2 : 1;
   const double factor = stages == 0 ? 1 : std::ceil(std::pow(left, 1 / stages));
   for (double stage = stages; stage > 0; --stage) {
-    const double part = std::max(1.0, std::ceil(outputs * std::pow(factor, stage - 1) / tiles));
-    steps.add(reduce_cycles(part, factor, 4, call.target),
+    const double part = std::ceil(outputs * std::pow(factor, stage - 1) / tiles);
+    steps.add(own_cycles(part * factor, 4, call.target),
               part * factor * 4 / call.target.exchange_bytes, passes);
   }
   steps.use_temporary(4 * outputs * left / tiles);
