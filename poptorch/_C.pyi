@@ -157,16 +157,10 @@ def work(
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
 
-def targets() -> list[dict[str, Any]]:
-    """The kinds of IPUs: rows of ``csrc/device/targets.def``."""
+def targets() -> list[dict[str, Any]]: ...
 
 def op_costs(text: str, target: str, memory_proportion: float = 0.6,
-             half_partials: bool = False) -> list[dict[str, Any]]:
-    """What each op of IR text costs on one IPU of a target.
-
-    Cycles (``compute``, ``exchange``, ``sync``, together ``cycles``) and bytes on the fullest tile.
-    ``is_bound``: there is no rule for the op. ``plan``: the partition of a product, in words.
-    """
+             half_partials: bool = False) -> list[dict[str, Any]]: ...
 
 def systems() -> list[tuple[str, int, dict[str, Any], int]]:
     """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""

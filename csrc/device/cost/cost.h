@@ -25,7 +25,7 @@ struct Cost {
   double always_bytes = 0;      // code, state of vertices, code of the exchange
   double temporary_bytes = 0;   // while the op runs
   double operand_bytes = 0;     // operands and results
-  double interleaved_bytes = 0; // of the temporary bytes: partial sums of the matrix unit
+  double interleaved_bytes = 0;  // of the temporary ones: partial sums of the matrix unit
   bool is_bound = false;  // no rule for the op: the least by its bytes and FLOPs
   std::string plan;       // of a product or look-up, in words
 
@@ -36,7 +36,7 @@ struct Cost {
 Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings = {});
 
 // Highest address in use on a tile: partial sums of the matrix unit lie in interleaved memory, of
-// which the start is at a fixed place, and operands that are read together in elements of their own.
+// which the start is fixed, and operands that are read together in memory elements of their own.
 double peak_with_gaps(const Cost& cost, const Target& target);
 
 }  // namespace poptorch::device

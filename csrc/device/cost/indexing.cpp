@@ -55,7 +55,8 @@ Cost embedding_cost(const Call& call) {
 }
 
 // The operand that has the table's form, and how many rows of it are updated.
-void add_update(Steps& steps, const Call& call, const ir::Type& table, int64_t dim, double lookups) {
+void add_update(Steps& steps, const Call& call, const ir::Type& table, int64_t dim,
+                double lookups) {
   SliceProblem problem = rows_of(table, dim, lookups);
   problem.is_update = true;
   add_slices(steps, call, problem);

@@ -47,8 +47,8 @@ struct Plan {
   double cycles() const { return compute + exchange + rearrange; }
 };
 
-// `memory_proportion`: of a tile's bytes that may be temporary. Plans are kept by problem, so asking
-// again costs nothing.
+// `memory_proportion`: of a tile's bytes that may be temporary. Plans are kept by problem, so
+// asking again costs nothing.
 Plan plan_of(const Problem& problem, const Target& target, double memory_proportion);
 
 }  // namespace poptorch::device

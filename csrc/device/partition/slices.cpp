@@ -54,7 +54,8 @@ class Planner {
 
  private:
   void search_rows(Choice c, double limit, double& least, SlicePlan& found) const {
-    const int64_t most = std::min(target_.tiles / c.element_splits, std::max<int64_t>(1, p_.rows / 2));
+    const int64_t most =
+        std::min(target_.tiles / c.element_splits, std::max<int64_t>(1, p_.rows / 2));
     for (int64_t s = 1; s <= most; s = next(s)) {
       c.row_splits = s;
       c.rows = ceil_div(p_.rows, s);
@@ -119,9 +120,9 @@ class Planner {
     plan.compute = look_up_factor * compute * serial + output_copy_cycles * output;
     plan.exchange = 1.1 * first + (second_exchange_factor * second + set_up) * serial;
     plan.steps = 1 + (c.row_splits > 1 ? 1 : 0) + serial;
+    const double gathered = c.row_splits > 1 ? as_double(c.row_splits) * part * row_bytes(c) : 0;
     plan.temporary_bytes = (c.lookup_splits > 1 ? table : 0) + 4 * lookups +
-                           lookups * row_bytes(c) +
-                           (c.row_splits > 1 ? 2 * as_double(c.row_splits) * part * row_bytes(c) : 0);
+                           lookups * row_bytes(c) + 2 * gathered;
     return first + excess + (compute + second) * serial;
   }
 
