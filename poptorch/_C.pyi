@@ -157,6 +157,11 @@ def work(
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
 
+def targets() -> list[dict[str, Any]]: ...
+
+def op_costs(text: str, target: str, memory_proportion: float = 0.6,
+             half_partials: bool = False) -> list[dict[str, Any]]: ...
+
 def systems() -> list[tuple[str, int, dict[str, Any], int]]:
     """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""
 

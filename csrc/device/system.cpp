@@ -12,15 +12,6 @@ enum class Row {
 
 }  // namespace
 
-const std::vector<Target>& all_targets() {
-  static const std::vector<Target> targets = {
-#define TARGET(name, ...) {#name, __VA_ARGS__},
-#include "device/targets.def"
-#undef TARGET
-  };
-  return targets;
-}
-
 const std::vector<System>& all_systems() {
   static const std::vector<System> systems = {
 #define SYSTEM(name, ipus, target, hosts) \

@@ -13,6 +13,7 @@ namespace py = pybind11;
 
 // One function for each part of the core; module.cpp calls them all.
 void bind_call_checks(py::module_& module);
+void bind_device(py::module_& module);
 void bind_errors(py::module_& module);
 void bind_executable(py::module_& module);
 void bind_host(py::module_& module);

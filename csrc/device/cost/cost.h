@@ -1,0 +1,42 @@
+// What one op costs on one IPU: cycles, and bytes of the memory of its fullest tile.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "device/target.h"
+#include "ir/graph.h"
+
+namespace poptorch::device {
+
+// What ops without attributes of their own (available_memory, partials_type) go by.
+struct Settings {
+  double memory_proportion = 0.6;  // of a tile's bytes that an op may use while it runs
+  int64_t partial_bytes = 4;       // of the partial sums of float16 products: 4 or 2
+};
+
+struct Cost {
+  // Cycles. They do not overlap.
+  double compute = 0;
+  double exchange = 0;
+  double sync = 0;
+  double steps = 0;  // of exchange, sync and computing
+  // Bytes on the fullest tile.
+  double always_bytes = 0;      // code, state of vertices, code of the exchange
+  double temporary_bytes = 0;   // while the op runs
+  double operand_bytes = 0;     // operands and results
+  double interleaved_bytes = 0;  // of the temporary ones: partial sums of the matrix unit
+  bool is_bound = false;  // no rule for the op: the least by its bytes and FLOPs
+  std::string plan;       // of a product or look-up, in words
+
+  double cycles() const { return compute + exchange + sync; }
+};
+
+// The op must be verified; the body of a loop does not count.
+Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings = {});
+
+// Highest address in use on a tile: partial sums of the matrix unit lie in interleaved memory, of
+// which the start is fixed, and operands that are read together in memory elements of their own.
+double peak_with_gaps(const Cost& cost, const Target& target);
+
+}  // namespace poptorch::device

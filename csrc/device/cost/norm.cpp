@@ -1,0 +1,104 @@
+// Normalizations and softmax. Their statistics are reductions; then each element is scaled.
+#include <algorithm>
+#include <cmath>
+
+#include "device/cost/steps.h"
+
+namespace poptorch::device {
+
+namespace {
+
+// `rows` groups of the input's elements, each with statistics of its own.
+struct Groups {
+  double elements = 1, rows = 1;
+  int64_t item = 2;
+};
+
+// Statistics of groups that several tiles share: their partial sums move.
+void add_statistics(Steps& steps, const Call& call, const Groups& g, double sums) {
+  const auto tiles = static_cast<double>(call.target.tiles);
+  const double inputs = call.share(g.elements, g.item);
+  const double depth = g.elements / g.rows;
+  const double rows = std::max(1.0, std::ceil(g.rows / tiles));
+  const double own = std::min(depth, inputs / rows);
+  steps.add_reduction(std::max(1.0, inputs / std::max(1.0, own)), std::max(1.0, own), g.item, sums);
+  const double left = std::ceil(depth / std::max(1.0, own));
+  if (left <= 1) return;
+  steps.add(reduce_cycles(rows, left, 4, call.target),
+            rows * left * 4 / call.target.exchange_bytes, sums);
+}
+
+// Sums over rows, functions of a row, then `cycles` a vector for each element.
+Cost norm_cost(const Call& call, const Groups& groups, double sums, double cycles) {
+  Steps steps(call);
+  if (groups.elements == 0) return steps.cost;
+  add_statistics(steps, call, groups, sums);
+  steps.add_elementwise(call.share(groups.rows, 4), 4, 20);
+  steps.add_elementwise(call.share(groups.elements, groups.item), groups.item, cycles);
+  steps.use_temporary(call.share(groups.elements, groups.item) *
+                      static_cast<double>(groups.item));
+  return steps.cost;
+}
+
+Groups groups_of(const ir::Type& x, double rows) {
+  return {ops::numel(x), std::max(1.0, rows), ir::item_bytes(x.dtype)};
+}
+
+Cost batch_norm_cost(const Call& call) {
+  const ir::Type& x = call.operand(0);
+  return norm_cost(call, groups_of(x, static_cast<double>(x.sizes[1])), 2, 6);
+}
+
+Cost batch_norm_backward_cost(const Call& call) {
+  const ir::Type& x = call.operand(1);
+  return norm_cost(call, groups_of(x, static_cast<double>(x.sizes[1])), 3, 10);
+}
+
+// No statistics: scale and shift.
+Cost scale_cost(const Call& call) {
+  return norm_cost(call, groups_of(call.operand(0), 1), 0, 6);
+}
+
+Cost layer_norm_cost(const Call& call) {
+  return norm_cost(call, groups_of(call.operand(0), ops::numel(call.result(1))), 2, 6);
+}
+
+Cost layer_norm_backward_cost(const Call& call) {
+  return norm_cost(call, groups_of(call.operand(1), ops::numel(call.operand(2))), 4, 10);
+}
+
+Cost softmax_cost(const Call& call) {
+  const ir::Type& x = call.operand(0);
+  const int64_t dim = call.attrs().get_int(ir::attr::dim);
+  const auto index = static_cast<size_t>(ops::wrap_dim(call, dim, std::max<int64_t>(1, x.rank())));
+  const double depth = x.rank() == 0 ? 1 : static_cast<double>(x.sizes[index]);
+  return norm_cost(call, groups_of(x, ops::numel(x) / std::max(1.0, depth)), 2, 14);
+}
+
+Cost softmax_backward_cost(const Call& call) {
+  const ir::Type& x = call.operand(0);
+  const int64_t dim = call.attrs().get_int(ir::attr::dim);
+  const auto index = static_cast<size_t>(ops::wrap_dim(call, dim, std::max<int64_t>(1, x.rank())));
+  const double depth = x.rank() == 0 ? 1 : static_cast<double>(x.sizes[index]);
+  return norm_cost(call, groups_of(x, ops::numel(x) / std::max(1.0, depth)), 1, 9);
+}
+
+}  // namespace
+
+std::vector<CostRow> norm_costs() {
+  return {{"batch_norm", batch_norm_cost},
+          {"batch_norm_backward", batch_norm_backward_cost},
+          {"batch_norm_apply", scale_cost},
+          {"batch_norm_inference", scale_cost},
+          {"native_layer_norm", layer_norm_cost},
+          {"native_layer_norm_backward", layer_norm_backward_cost},
+          {"native_group_norm", layer_norm_cost},
+          {"native_group_norm_backward", layer_norm_backward_cost},
+          {"_softmax", softmax_cost},
+          {"_log_softmax", softmax_cost},
+          {"_safe_softmax", softmax_cost},
+          {"_softmax_backward_data", softmax_backward_cost},
+          {"_log_softmax_backward_data", softmax_backward_cost}};
+}
+
+}  // namespace poptorch::device
