@@ -88,7 +88,7 @@ class Recomputer {
     if (op.attrs.has(ir::attr::checkpoint) || ops::is_foreign(op)) return false;
     if (op.name == ir::op::state) return !assigned_.contains(op.attrs.get_string(ir::attr::path));
     const ops::OpDef* row = ops::find_op(op.name);
-    if (row == nullptr || row->effects) return false;
+    if (!ir::has_bodies(op) && (row == nullptr || row->effects)) return false;
     for (const ir::Graph* inner : ir::bodies_of(module_, op)) {
       const bool is_pure = std::all_of(inner->ops.begin(), inner->ops.end(), [&](const auto& one) {
         return is_input(*one) || may_repeat(*one);

@@ -34,6 +34,7 @@ def pipelined(stages, schedule=PipelineSchedule.Grouped):
 def compiled(net, strategy, count, training=True, **settings):
     """The executor and its arguments, ``count`` micro-batches of 2 samples."""
     options = quiet_options(**settings).setExecutionStrategy(strategy).autoRoundNumIPUs()
+    options.Training.recomputation(poptorch.Recomputation.Off)
     samples = 2 * count * settings.get("replicationFactor", 1)
     first, last = net.layers[0].in_features, net.layers[-1].out_features
     data = torch.randn(samples, first), torch.randn(samples, last)
