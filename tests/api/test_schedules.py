@@ -167,6 +167,7 @@ def test_an_activation_off_the_chip_leaves_it_by_its_stash():
     plain, _ = compiled(Layers(4, 4, 4), pipelined("01"), 3)
     options = quiet_options().setExecutionStrategy(pipelined("01"))
     options.Training.gradientAccumulation(3)
+    options.Training.recomputation(poptorch.Recomputation.Off)
     options.TensorLocations.setActivationLocation(
         poptorch.TensorLocationSettings().useOnChipStorage(False))
     net = Layers(4, 4, 4)

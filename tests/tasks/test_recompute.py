@@ -15,21 +15,26 @@ from tests.helpers import check_equal_bits, quiet_options
 from tests.tasks.test_models import COLUMNS, Net, compiled, programs
 
 BODY = re.compile(r"^graph (\S+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-STASH = re.compile(r"%\S+ = (?:stash|remote_store) %(\S+) ")
-TASK = re.compile(r"^  (?:(%.*) = )?task .*body=@(\S+?)[,}].*part=\"(\w+)\"", re.MULTILINE)
+MOVE = re.compile(r"%(\S+) = (?:stash|remote_store|remote_load) %(\S+) ")
+TASK = re.compile(
+    r"^  (?:(%.*) = )?task ?(.*?) ?\{body=@(\S+?)[,}].*part=\"(\w+)\"", re.MULTILINE)
 # What a stage does not compute: its inputs, what comes from the host, and assigned states.
 KEPT = {"input", "stream_in", "state"}
 
 
 def kept_ops(text):
-    """The op that makes each value that a stash or a store keeps, as lines of text."""
-    bodies, source = dict(BODY.findall(text)), {}
-    for results, body, _ in TASK.findall(text):
+    """The op that makes each value that is kept for a backward task, as lines of text."""
+    bodies, source, moved = dict(BODY.findall(text)), {}, dict(MOVE.findall(text))
+    kept = set()
+    for results, operands, body, part in TASK.findall(text):
+        kept |= {one[1:] for one in operands.split(", ") if one and part == "backward"} & set(moved)
         outputs = re.search(r"^  output (.*)$", bodies[body], re.MULTILINE)
         for name, inner in zip(results.split(", "), outputs[1].split(", ") if results else ()):
             made = re.search(rf"^  .*{re.escape(inner)}(?:,.*)? = .*$", bodies[body], re.MULTILINE)
             source[name] = made[0]
-    return [source[f"%{value}"] for value in STASH.findall(text) if f"%{value}" in source]
+    while kept & set(moved):
+        kept = {moved.get(value, value) for value in kept}
+    return [source[f"%{value}"] for value in kept if f"%{value}" in source]
 
 
 def opname(line):
