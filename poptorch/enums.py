@@ -218,7 +218,7 @@ class Recomputation(enum.Enum):
     Example:
         >>> import poptorch
         >>> poptorch.Options().Training.recomputation(poptorch.Recomputation.Off)
-        TrainingOptions(recomputation=Recomputation.Off)
+        TrainingOptions(recompute=Off)
     """
 
     #: On in pipelines.

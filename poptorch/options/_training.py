@@ -76,7 +76,7 @@ class _TrainingOptions(OptionGroup):
         return self._set("mean_accumulation_and_replication_reduction_strategy",
                          mean_reduction_strategy)
 
-    @option("recomputation", Recomputation.Auto, Member(Recomputation), example=Recomputation.Off,
+    @option("recompute", Recomputation.Auto, Member(Recomputation), example=Recomputation.Off,
             backend="autoRecomputation", step="recomputation")
     def recomputation(self, recomputation: Recomputation) -> Self:
         """Sets whether stages recompute activations in the backward pass.
