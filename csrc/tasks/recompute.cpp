@@ -319,8 +319,8 @@ void remove_unread(const ir::Module& module, ir::Graph& graph) {
 
 // Whether stages compute again; a user error where the op `strategy` asks for something else.
 bool is_wanted(const ir::Op& strategy) {
-  const std::string when =
-      std::get<std::string>(ops::attr_of(strategy, ir::AttrName(std::string_view("recomputation"))).value);
+  const ir::AttrName name(std::string_view("recomputation"));
+  const std::string when = std::get<std::string>(ops::attr_of(strategy, name).value);
   const std::string& kind = strategy.attrs.get_string(ir::attr::kind);
   if (when == "off") return false;
   if (when == "stages") return kind == "pipelined" || kind == "sharded";
