@@ -1,1 +1,1 @@
-"""Speed of poptorch beside PyTorch: ``python -m benchmarks --help``."""
+"""Speed of poptorch compared with PyTorch: ``python -m benchmarks --help``."""

@@ -1,7 +1,7 @@
 """Measures poptorch and PyTorch side by side.
 
 Examples:
-    python -m benchmarks                         step times of all workloads, beside their floors
+    python -m benchmarks                         step times and floors of all workloads
     python -m benchmarks --quick                 smaller networks, under five minutes
     python -m benchmarks --peers                 torch.compile, ONNX Runtime and OpenVINO too
     python -m benchmarks -w bert -w lstm --mode train
@@ -9,9 +9,9 @@ Examples:
     python -m benchmarks -w lstm --minutes 4     with more samples than its share of the time allows
     python -m benchmarks --switches              what each optimization is worth
     python -m benchmarks all --peers             everything, in about an hour
-    python -m benchmarks --report                write docs/internals/performance.md
-    python -m benchmarks gemm convolutions       single products and convolutions, beside ATen's
-    python -m benchmarks.kernels                 single kernels, beside eager
+    python -m benchmarks --report                write the tables in benchmarks/results/
+    python -m benchmarks gemm convolutions       single products and convolutions, and ATen's
+    python -m benchmarks.kernels                 single kernels, compared with eager
 
 Figures are kept in a file, from which --report takes them: parts may be measured one at a time.
 """
@@ -50,7 +50,7 @@ def parse_arguments():
     add("--rounds", type=int, help="blocks for each backend (default: 6, with --quick 3)")
     add("--minutes", type=float, help="time of each part (default: its own, which it prints)")
     add("--switches", action="store_true", help="the same as the part of this name")
-    add("--report", action="store_true", help="write the document from what has been measured")
+    add("--report", action="store_true", help="write benchmarks/results/ from the kept figures")
     add("--prepare", action="store_true", help="let torch.compile fill its cache, and no more")
     add("--output", help=f"default: {report.FIGURES}, with --quick {QUICK_OUTPUT}")
     add("--list", action="store_true", help="print the parts, workloads and backends")

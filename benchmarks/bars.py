@@ -74,7 +74,7 @@ def _mean(mode, kind):
 
 
 def _beside_best(mode):
-    """The least speed beside the best of all peers of a workload.
+    """The least speed compared with the best of all peers of a workload.
 
     Without the tiny network, which has a bar of its own.
     """
@@ -90,7 +90,7 @@ def _beside_best(mode):
             return None
         workload = min(worst, key=worst.get)
         value, kind = worst[workload]
-        return value, f"worst of {len(worst)}: {workload} beside {kind}"
+        return value, f"worst of {len(worst)}: {workload} compared with {kind}"
 
     return measure
 
@@ -119,7 +119,7 @@ def _growth_of_depth(rows):
     if len(layers) < 2:
         return None
     least, most = min(layers), max(layers)
-    return layers[most] / layers[least], f"a layer of {most} beside a layer of {least}"
+    return layers[most] / layers[least], f"a layer of {most} compared with a layer of {least}"
 
 
 def _growth(rows):

@@ -1,4 +1,4 @@
-"""Single operations beside ATen's calls: both sides in one process, in turns, on warm operands."""
+"""Single operations and ATen's calls: both in one process, in turns, on warm operands."""
 
 import time
 

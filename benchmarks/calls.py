@@ -1,6 +1,6 @@
 """The matrix products and convolutions of one step, listed from PyTorch while it runs the step.
 
-What PyTorch calls does not depend on how poptorch compiles, so the list, and the floor made of it,
+PyTorch's calls do not depend on how poptorch compiles, so the list, and the floor made from it,
 is the same whatever poptorch does. Biases are left out: adding one is no product.
 """
 
@@ -110,7 +110,7 @@ def _attention(q, k, is_causal, products):
     return [kinds[index % 2] for index in range(products)]
 
 
-# What an op of ATen is made of. The rest of the step counts as free.
+# The products in an op of ATen. The rest of the step counts as free.
 RULES = {
     "mm": lambda args: _products("mm", *args[:2]),
     "addmm": lambda args: _products("mm", *args[1:3]),

@@ -16,8 +16,8 @@ class Problem:
     Attributes:
         source: the architecture.
         form: which product of a layer it is.
-        turned_a: a lies in memory as ``[batch, k, m]``.
-        turned_b: b lies in memory as ``[batch, n, k]``.
+        turned_a: the memory of a is ``[batch, k, m]``.
+        turned_b: the memory of b is ``[batch, n, k]``.
         has_bias: a row of n numbers is added.
     """
 

@@ -57,7 +57,7 @@ class Process:
 
     Args:
         setting: what it runs.
-        environment: variables beside those that the backend needs.
+        environment: variables in addition to those that the backend needs.
     """
 
     def __init__(self, setting, environment=None):
@@ -150,7 +150,7 @@ def processes(settings, environment=None, loaded=False, pace=None, limit_s=FIRST
 
     Args:
         settings: one for each process.
-        environment: variables beside those that the backends need.
+        environment: variables in addition to those that the backends need.
         loaded: let each run another network before, so that its libraries are loaded.
         pace: shows what runs.
         limit_s: the most that a first call may take.

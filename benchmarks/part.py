@@ -11,7 +11,7 @@ LARGE = 4.0  # times the time of other cases
 
 
 def weight(workload):
-    """The time that a workload should have, beside others."""
+    """The share of time of a workload."""
     return LARGE if workload.is_large else 1.0
 
 
@@ -77,7 +77,7 @@ def setting(workload, mode, backend, **others):
 
 
 def start_row(workload, mode, results=()):
-    """A row's first columns, and the first error of the results that it is made of."""
+    """A row's first columns, and the first error of its results."""
     errors = [f"{r.setting.backend}: {r.error}" for r in results if r.error]
     return {"workload": workload.name, "mode": mode} | ({"error": errors[0]} if errors else {})
 

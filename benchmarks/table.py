@@ -62,7 +62,7 @@ class Store:
     """Rows of each part, in a file. Measuring a part of it again replaces those rows only.
 
     Each row names the machine and the version that it was measured with; rows of several machines
-    stand beside each other. ``machines`` names them, the last one that measured first.
+    are kept next to each other. ``machines`` names them, the last one that measured first.
     """
 
     def __init__(self, path):

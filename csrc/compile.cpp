@@ -166,9 +166,13 @@ std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Pr
   reports.ops = assemble::op_report(module);
   reports.algorithms = assemble::op_report(module, true);
   reports.ipus = place::ipus_used(module);
-  const run::EngineOptions engine{options.replicas, options.poison,
-                                  options.record_floats && !options.check_floats,
-                                  options.input_group_size, options.orthogonal_input_groups};
+  reports.host = run::plan_host(program, {options.host, options.replicas, options.threads});
+  if (reports.host.bytes > 0) reports.memory_bytes["workers"] = reports.host.bytes;
+  run::EngineOptions engine{options.replicas, options.poison,
+                            options.record_floats && !options.check_floats,
+                            options.input_group_size, options.orthogonal_input_groups};
+  engine.form = reports.host.form;
+  engine.workers = reports.host.workers;
   return std::make_unique<Compiled>(std::move(program), engine, std::move(reports));
 }
 
@@ -187,6 +191,7 @@ CompileOptions CompileOptions::from_environment() {
   options.dump_folder = variable("POPTORCH_DUMP_IR");
   options.reload_ir = variable("POPTORCH_RELOAD_IR") == "1";
   options.poison = variable("POPTORCH_POISON") == "1";
+  options.host = variable("POPTORCH_HOST");
   const std::string limit = variable("POPTORCH_PASS_LIMIT");
   if (!limit.empty()) {
     char* end = nullptr;
@@ -224,7 +229,7 @@ std::string Compiled::constants() const {
 }
 
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const CompileOptions& asked,
-                                  const Progress& progress) try {
+                                  const Progress& progress, const Placed& placed) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
@@ -245,6 +250,7 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
     tasks::check(*module);
   });
   steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
+  if (placed) placed(place::ipus_used(*module));
 
   // The CPU runs the stages in turn.
   tasks::inline_tasks(*module);

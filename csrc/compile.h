@@ -19,6 +19,7 @@
 #include "ir/graph.h"
 #include "place/place.h"
 #include "run/executable.h"
+#include "run/host_form.h"
 #include "support/settings.h"
 
 namespace poptorch {
@@ -41,6 +42,7 @@ struct CompileOptions {
   bool power_of_two_ipus = false;  // their number must be a power of two
   int input_group_size = 1;        // replicas that read the same inputs: neighbours, or
   bool orthogonal_input_groups = false;  // every n-th one where there are n groups
+  std::string host;  // POPTORCH_HOST: the form to run in (run/host_form.h); empty: the fastest
 
   // The defaults, with what the environment variables named above say.
   static CompileOptions from_environment();
@@ -48,6 +50,8 @@ struct CompileOptions {
 
 // Called before each step: how many of `total` are done, and the name of the one that comes.
 using Progress = std::function<void(int done, int total, std::string_view step)>;
+// Called after place, with the IPUs of one replica.
+using Placed = std::function<void(int64_t ipus)>;
 
 // What compile learned on the way: reports for the user, nothing that a run needs.
 struct Reports {
@@ -59,6 +63,7 @@ struct Reports {
   std::map<std::string, std::map<std::string, int64_t>> algorithms;
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
+  run::HostPlan host;
 };
 
 // An executable with its reports.
@@ -75,7 +80,8 @@ struct Compiled : run::Executable {
 };
 
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module,
-                                  const CompileOptions& options, const Progress& progress = {});
+                                  const CompileOptions& options, const Progress& progress = {},
+                                  const Placed& placed = {});
 
 // The last step alone, for a module that is planned already (read from a file, say): what the text
 // says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier

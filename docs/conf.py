@@ -16,7 +16,7 @@ extensions = ["myst_parser"]
 root_doc = "README"
 source_suffix = {".md": "markdown"}
 include_patterns = ["README.md", "CONTRIBUTING.md", "csrc/README.md", "tests/README.md",
-                    "docs/**.md"]
+                    "benchmarks/results/*.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "dist"]
 
 myst_heading_anchors = 4  # a link to a heading that is not there is a warning, and so an error
@@ -30,7 +30,7 @@ html_show_copyright = False
 html_copy_source = False
 
 # The contents are not in README.md, as pages on GitHub need none. Their order is that of the table in
-# docs/README.md; a page that the table has not is an error.
+# docs/README.md; a page that is missing in the table is an error.
 FOLDERS = {"Guide": "guide", "Reference": "reference", "Internals": "internals"}
 OTHERS = ["docs/README", "CONTRIBUTING", "csrc/README", "tests/README"]
 
@@ -44,6 +44,8 @@ def _listed(folder: str) -> list[str]:
 def _add_contents(app, name, source):
     if name == root_doc:
         groups = {"Start": OTHERS} | {title: _listed(name) for title, name in FOLDERS.items()}
+        results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+        groups["Measurements"] = [f"benchmarks/results/{path.stem}" for path in results]
         for title, pages in groups.items():
             source[0] += (f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {title}\n\n"
                           + "\n".join(pages) + "\n```\n")

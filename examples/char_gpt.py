@@ -1,8 +1,8 @@
 """Trains a character-level GPT on the sources of Python's standard library.
 
-The same network is trained twice from the same weights on the same data: by poptorch and by
-PyTorch eager. Both loss curves are drawn into one picture; they should lie on each other. Without
-dropout nothing is random but the data, so the curves differ by rounding only.
+The example trains the same network twice from the same weights on the same data: with poptorch and
+with eager PyTorch. It draws both loss curves into one picture. There is no dropout, so the curves
+differ by rounding errors only.
 
 Examples:
     python examples/char_gpt.py

@@ -1,11 +1,11 @@
 """Trains a small convolutional network to read handwritten digits, then tests it.
 
 The data are the 1,797 images of 8x8 pixels that scikit-learn ships; 360 of them are held back for
-the test. Training runs several batches a call on the device (``--device-iterations``), and a new
-learning rate each epoch needs no new compilation.
+the test. A call runs several batches on the device (``--device-iterations``). A new learning rate
+in each epoch does not recompile the model.
 
-With ``--precision`` weights and activations have 16 bits: float16 with a scaled loss, float16 whose
-results are rounded by chance, or bfloat16.
+With ``--precision`` weights and activations have 16 bits: float16 with a loss scale, float16 with
+stochastic rounding, or bfloat16.
 
 Examples:
     python examples/digits.py

@@ -1,8 +1,8 @@
-"""Trains a small BERT in float16 with automatic loss scaling beside float32, and draws both losses.
+"""Trains a small BERT in float16 with automatic loss scaling, and in float32; draws both losses.
 
-The encoder reads pieces of Python's standard library in which some characters are masked, and
-learns to fill them in. Weights, activations and gradients of the second run have 16 bits. Its loss
-is multiplied by a factor that the device finds while it trains: docs/guide/training_in_16_bits.md.
+The encoder reads text from Python's standard library with masked characters and learns to fill
+them in. In the second run weights, activations and gradients have 16 bits. The device finds the
+loss scale during training: docs/guide/training_in_16_bits.md.
 
 Examples:
     python examples/half_bert.py

@@ -1,7 +1,7 @@
-"""Trains the network of digits.py in float32 and with 16 bits in three ways; draws their losses.
+"""Trains the network of digits.py in float32 and in three 16-bit modes; draws their losses.
 
-Each starts from the same weights and sees the same batches. What differs is rounding alone, so the
-curves lie near each other, and the accuracies on the test set differ by less than 1 %.
+All runs start from the same weights and use the same batches. They differ by rounding only, so the
+curves are close to each other, and the accuracies on the test set differ by less than 1 %.
 
 Examples:
     python examples/precisions.py

@@ -157,6 +157,9 @@ def work(
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
 
+def systems() -> list[tuple[str, int, dict[str, Any], int]]:
+    """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""
+
 def passes() -> list[tuple[str, str]]:
     """Name and help of each pass: those of ``rewrite``, then those of ``lower``."""
 
@@ -173,6 +176,14 @@ def switches() -> list[tuple[str, str]]:
 
 def algorithms() -> list[tuple[str, str, str]]:
     """Family, name and help of each algorithm that ``POPTORCH_ALGORITHM`` can force."""
+
+def scale_cost(algorithm: str, factor: float) -> None:
+    """For tests: multiplies the estimated cost of ``family:name`` in this process."""
+
+def measured(
+    problem: str, algorithms: Sequence[str], trials: Sequence[Callable[[], None]]
+) -> list[tuple[str, float]] | None:
+    """For tests: (algorithm, us) of each, the chosen first; None: tables choose."""
 
 def run_passes(
     module: Module, names: Sequence[str], limit: int = -1, verify: bool = True
@@ -311,6 +322,8 @@ class Executable:
         ``flops`` (None: not known) and ``bytes`` are those of one run. Loops are not among them,
         what runs in them is.
         """
+    def host_form(self) -> dict[str, str | int]:
+        """How replicas and micro-batches run: ``form``, ``workers`` and the ``reason``."""
     def step_times(self) -> dict[str, int]:
         """Wall time of each compile step in ns."""
 
@@ -370,14 +383,16 @@ def compile(
     module: Module,
     options: Mapping[str, object] = ...,
     progress: Callable[[str], None] | None = None,
+    placed: Callable[[int], None] | None = None,
 ) -> Executable:
-    """Compiles a translated module, which is emptied.
+    """Compiles a translated module, which is emptied. ``progress(step)`` is called before each
+    step, ``placed(ipus)`` after place, with the IPUs of one replica.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
-    ``deterministic``, ``check_floats``, ``record_floats``,
-    ``check_plan``, ``cut_tasks``, ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What
-    is not given comes from the environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``,
-    ``POPTORCH_PASS_LIMIT``, ``POPTORCH_POISON``).
+    ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
+    ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given comes from the
+    environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``, ``POPTORCH_PASS_LIMIT``,
+    ``POPTORCH_POISON``).
     """
 
 def assemble_text(
@@ -387,17 +402,10 @@ def assemble_text(
     texts: Sequence[tuple[str, str]] = ...,
     shares: Sequence[dict[str, Any]] = ...,
 ) -> Executable:
-    """Makes an executable of planned IR text; large constants are looked up in ``constants``.
-
-    What ``Executable.ir`` and ``shares`` give besides the plan is given: ``texts`` by step, and
-    ``shares``.
-    """
+    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports."""
 
 def place(module: Module) -> list[dict[str, Any]]:
-    """Step 4, in place. Returns a row for each stage: ``ipu``, ``stage``, ``phase``, ``blocks``,
-    ``modules``, ``parameters`` (paths), ``parameter_elements``, ``parameter_bytes``, ``ops``,
-    ``copied_bytes`` (from other IPUs).
-    """
+    """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""
 
 def cut_tasks(module: Module) -> None:
     """The end of step 4, in place: tasks in the graph of a micro-batch."""
@@ -427,14 +435,10 @@ def check_tasks(module: Module) -> None:
     """Fails when offsets and depths do not make a pipeline that computes and ends."""
 
 def task_report(text: str) -> dict[str, Any]:
-    """Of a placed program's text: ``schedule`` (its name), ``micro_batches``, and rows of
-    ``tasks``, ``edges`` and ``steps``.
-    """
+    """``schedule``, ``micro_batches``, ``tasks``, ``edges``, ``steps`` of a placed text."""
 
 def block_report(text: str) -> list[dict[str, Any]]:
-    """``name``, ``forward`` and ``backward`` of each block: FLOPs of one micro-batch. The text is
-    that of a program that is not placed yet.
-    """
+    """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
 
 def memory_report(module: Module) -> dict[str, int]:
     """Bytes by category of a planned module."""
@@ -443,7 +447,7 @@ def aten_allocations() -> int:
     """How often torch's own allocator was asked for memory since ATen kernels were prepared."""
 
 def isa() -> str:
-    """The instruction set that vector kernels use: ``base``, ``avx2`` or ``avx512``."""
+    """The instruction set that kernels use: ``base``, ``avx2``, ``avx512`` or ``amx``."""
 
 def machine_isas() -> list[str]:
     """The instruction sets that vector kernels can use on this machine, lowest first."""

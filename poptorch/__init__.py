@@ -75,6 +75,7 @@ from poptorch.ops import nearest as nearest
 from poptorch.ops import scope_ops as _scope_ops
 from poptorch.ops.custom_op import custom_op as custom_op
 from poptorch.ops.custom_op import include_path as include_path
+from poptorch.ops.hardware_queries import devices as devices
 from poptorch.ops.hardware_queries import ipuHardwareIsAvailable as ipuHardwareIsAvailable
 from poptorch.ops.hardware_queries import ipuHardwareVersion as ipuHardwareVersion
 from poptorch.ops.hardware_queries import isCompilingWithDispatcher as isCompilingWithDispatcher

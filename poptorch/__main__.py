@@ -1,12 +1,15 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
-shows what is done with a call of torch, ``... compare`` compares a model with PyTorch, and
-``... include`` prints the folder of the C++ header."""
+shows what is done with a call of torch, ``... compare`` compares a model with PyTorch,
+``... devices`` lists the devices of the IPU system, and ``... include`` prints the folder of the
+C++ header."""
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
 
+import poptorch
 from poptorch import _C
 from poptorch.errors import Error
 from poptorch.ops.custom_op import include_path
@@ -87,6 +90,16 @@ def compare(arguments):
     return 0 if found else 2
 
 
+def devices(arguments):
+    """Prints the devices of the IPU system and who holds them."""
+    try:
+        found = poptorch.devices()
+    except ValueError as error:  # of the environment variable
+        raise Error(str(error)) from error
+    print(json.dumps([row._asdict() | {"holder": row.holder and row.holder._asdict()}
+                      for row in found], indent=2) if arguments.json else found)
+
+
 def include(arguments):
     """Prints the folder of ``poptorch/custom_op.h``, for a compiler's ``-I``."""
     print(include_path())
@@ -123,6 +136,11 @@ def parser():
     compare_command.add_argument("--steps", type=int, default=1, help="how many; default: 1")
     compare_command.add_argument("--options", help="a file as Options.loadFromFile takes it")
     compare_command.set_defaults(run=compare)
+    devices_command = commands.add_parser(
+        "devices", help="list the devices of the IPU system and who holds them",
+        epilog="The environment variable POPTORCH_IPU_SYSTEM names the system.")
+    devices_command.add_argument("--json", action="store_true", help="as JSON")
+    devices_command.set_defaults(run=devices)
     include_command = commands.add_parser("include", help="print the folder of the C++ header")
     include_command.set_defaults(run=include)
     return top

@@ -179,8 +179,12 @@ class PoplarExecutor:
         check_kept(replaced)
         return result
 
-    def _build(self, options: Options, args: tuple, kwargs: dict, progress) -> CompiledModel:
-        """Steps 1 to 8: makes a program for arguments like these, and changes nothing else."""
+    def _build(self, options: Options, args: tuple, kwargs: dict, progress,
+               placed=lambda ipus: None) -> CompiledModel:
+        """Steps 1 to 8: makes a program for arguments like these, and changes nothing else.
+
+        ``placed`` is called with the IPUs of all replicas, once they are known.
+        """
         model, wrapped = self._model, self._wrapped
         groups = self._groupings.weight_groups()
         spec = settings.step_spec(self._options, self._training, groups)
@@ -200,7 +204,8 @@ class PoplarExecutor:
         progress("translate")
         with plain_torch():
             program = translate(captured, spec, wrapped.optimizer)
-            executable = _C.compile(program.module, settings.compile_options(options), progress)
+            executable = _C.compile(program.module, settings.compile_options(options), progress,
+                                    lambda ipus: placed(ipus * options.replication_factor))
             interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
                                   captured.argument_attributes, captured.outer,
                                   PlainTensors(captured.plain_tensors), captured.modes)

@@ -35,6 +35,11 @@ class _StagedExecution(_Strategy):
     def _all_stages(self) -> list[Stage]:
         return self._stages
 
+    @property
+    def _is_by_ipu(self) -> bool:
+        """Whether the blocks of one IPU are a stage."""
+        return not self._stages and self._auto_stage is AutoStage.SameAsIpu
+
     def _plain(self) -> dict:
         return {"kind": self._kind, "auto_stage": self._auto_stage.value,
                 "stages": [stage._plain() for stage in self._stages]}

@@ -77,7 +77,7 @@ def _same_kind(name, ours, reference):
 
 
 def _judge(rows):
-    """Fails with all the rows (name, error, limit) of which the error is over the limit."""
+    """Fails with all the rows (name, error, limit) whose error is over the limit."""
     bad = [row for row in rows if not row[1] <= row[2]]
     if bad:
         lines = [f"  {name}: error {error:.2e}, limit {limit:.2e}" for name, error, limit in bad]

@@ -2,6 +2,7 @@
 
 from benchmarks.parts import (
     autocast,
+    choice,
     convolutions,
     first_call,
     gemm,
@@ -21,6 +22,7 @@ PARTS = [
     machine.PART,
     gemm.PART,
     convolutions.PART,
+    choice.PART,
     speed.PART,
     memory.PART,
     first_call.PART,

@@ -1,4 +1,4 @@
-"""Modules in bfloat16 beside their own float32, and beside PyTorch's autocast to bfloat16."""
+"""Modules in bfloat16, compared with float32 and with PyTorch's autocast to bfloat16."""
 
 from benchmarks import backends, measure
 from benchmarks.part import Part, mean_line, ratio, setting, start_row

@@ -1,4 +1,4 @@
-"""Convolutions one by one, beside ATen: ``python -m benchmarks convolutions``.
+"""Convolutions one by one, compared with ATen: ``python -m benchmarks convolutions``.
 
 Of ours the kernels' time by the profile of a training step counts, of ATen the call's: once with
 row-major images, as a user's program gives them, and once with channels-last ones, as they lie
@@ -123,5 +123,5 @@ def conclude(rows):
     return conclusions(cases, "case", lambda row: f"{row['layer']} of {row['batch']}")
 
 
-PART = Part("convolutions", "convolutions of published networks, beside ATen", COLUMNS, _measure,
-            conclude, minutes=(15.0, 1.5), keys=("layer", "batch", "computes", "layout"))
+PART = Part("convolutions", "convolutions of published networks, compared with ATen", COLUMNS,
+            _measure, conclude, minutes=(15.0, 1.5), keys=("layer", "batch", "computes", "layout"))

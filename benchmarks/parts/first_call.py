@@ -1,9 +1,9 @@
-"""Processor time of the first call, beside the bare capture by PyTorch's own tracer.
+"""Processor time of the first call, compared with the bare capture by PyTorch's own tracer.
 
 The first call runs a step, too; the tracer runs none. What every later call takes as well is no
 cost of the first one, so it is taken off. The step's memory, which the kernel clears before it
 can use it, has to be there in eager mode, too; the tracer's tensors have none. So user time is
-compared with the tracer's, and time in the kernel stands beside that of eager's first step.
+compared with the tracer's, and time in the kernel with that of eager's first step.
 """
 
 import math

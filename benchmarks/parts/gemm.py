@@ -1,4 +1,4 @@
-"""Matrix products one by one, beside ATen: ``python -m benchmarks gemm``.
+"""Matrix products one by one, compared with ATen: ``python -m benchmarks gemm``.
 
 Of ours the kernel's time by its profile counts, of ATen's the call's. A product is a program of its
 own, so that its algorithm is the one that compilation chooses.
@@ -69,7 +69,7 @@ def text_of(problem):
 
 
 def tensors_of(problem):
-    """The operands as they lie in memory, and memory for the result, by stream."""
+    """The operands in their memory layout, and memory for the result, by stream."""
     lead, dtype = (problem.batch,) if problem.batch > 1 else (), DTYPES[problem.dtype]
 
     def made(*sizes):
@@ -144,5 +144,5 @@ def conclude(rows):
     return conclusions(rows, "dtype", lambda row: f"{row['source']} {row['form']} {row['sizes']}")
 
 
-PART = Part("gemm", "matrix products of published architectures, beside ATen", COLUMNS, _measure,
-            conclude, minutes=(2.0, 0.2), keys=("source", "form", "sizes", "dtype"))
+PART = Part("gemm", "matrix products of published architectures, compared with ATen", COLUMNS,
+            _measure, conclude, minutes=(2.0, 0.2), keys=("source", "form", "sizes", "dtype"))

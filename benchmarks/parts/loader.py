@@ -1,4 +1,4 @@
-"""What a model waits for its data: poptorch.DataLoader beside torch's, with the same workers.
+"""How long a model waits for data: poptorch.DataLoader and torch's, with the same workers.
 
 The data set is image-like: a sample is cut out of an array, at random, mirrored at times, made a
 float tensor and normalized; a decoder that uses the processor for so many milliseconds stands
@@ -36,7 +36,7 @@ class Images(Dataset):
     """Pictures of ``SIDE`` x ``SIDE`` out of larger ones, with labels.
 
     Args:
-        decode_ms: processor time that each sample costs beside its augmentation.
+        decode_ms: processor time that each sample costs in addition to its augmentation.
     """
 
     def __init__(self, decode_ms):
@@ -134,5 +134,5 @@ def _rows(decode_ms, workers, found):
             for name, (rate, idle) in medians.items()]
 
 
-PART = Part("loader", "data loading: samples a second, and the share of time a model waits",
+PART = Part("loader", "data loading: samples per second, and the share of time that a model waits",
             COLUMNS, _measure, minutes=(1.5, 0.7), keys=("workload", "mode", "loader"))

@@ -1,4 +1,4 @@
-"""Loss curves: how far ours lies from eager's, beside how far eager's own lie from each other.
+"""Loss curves: the distance of ours from eager's, and of eager's own from each other.
 
 Eager's are few and much alike, since they run the same libraries. What roundings do to a curve is
 seen where they start from weights that differ by one.

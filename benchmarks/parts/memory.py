@@ -57,7 +57,7 @@ def _figures(ours, eager):
 
 PART = Part(
     "memory",
-    "memory of a step and of the process, beside eager's",
+    "memory of a step and of the process, compared with eager's",
     COLUMNS,
     _measure,
     minutes=(5.0, 0.8),

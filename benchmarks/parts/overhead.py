@@ -48,7 +48,7 @@ def _measure(plan):
 
 
 def _python(workload, mode, plan):
-    """The row of a network of which only what Python takes is measured."""
+    """The row of a network where only the time in Python is measured."""
     with measure.processes([setting(workload, mode, backends.OURS)], pace=plan.pace) as started:
         started[0].ask("warm")
         started[0].note("python_us", calls=CALLS)

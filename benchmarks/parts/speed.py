@@ -116,7 +116,7 @@ def conclude(rows):
 
 PART = Part(
     "speed",
-    "step times beside PyTorch and the floor",
+    "step times, compared with PyTorch and the floor",
     COLUMNS,
     _measure,
     conclude,

@@ -4,7 +4,7 @@ from benchmarks import backends, measure, workloads
 from benchmarks.part import Part, ratio, setting, start_row
 from benchmarks.table import MODE, WORKLOAD, Column
 
-AT_ONCE = 5  # variants beside the full program that share the memory
+AT_ONCE = 5  # variants that share the memory, in addition to the full program
 
 COLUMNS = [
     WORKLOAD,

@@ -5,8 +5,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "assemble/collectives.h"
 #include "assemble/direct_streams.h"
 #include "assemble/float_checks.h"
+#include "assemble/lanes.h"
 #include "assemble/resident.h"
 #include "ir/bodies.h"
 #include "ir/part.h"
@@ -112,6 +114,8 @@ class Assembler {
     add_block(main, 1);
     if (preprocess != nullptr) program_.preprocess = add_block(*preprocess, 1);
     program_.scratch = find_scratch(module_);
+    program_.persistent = find_persistent(module_);
+    program_.runs_user_code = runs_user_code(module_);
     program_.resident = find_resident(module_, directs_, shareable_);
     check_kernels();
     sort_by_name();
@@ -124,6 +128,8 @@ class Assembler {
     const size_t number = program_.blocks.size();
     program_.blocks.emplace_back();
     Block block;
+    block.carried = find_carried(graph);
+    block.rng_addr = find_rng_step(module_, graph);
     add_directs(graph, steps, block);
     for (const auto& op : graph.ops) {
       add_op(*op, steps, block);
@@ -170,7 +176,7 @@ class Assembler {
       if (plan::addr_of(*op.operand(0)) != plan::assign_addr(op)) add_copy(op, block);
       return;
     }
-    if (op.name == ir::op::all_reduce) return add_all_reduce(op, block);
+    if (ops::is_collective(op)) return add_collective(op, block);
     const bool is_copy = op.name == ir::op::contiguous || op.name == ir::op::clone;
     if (is_copy && op.operand(0)->type == op.result()->type) return add_copy(op, block);
     add_kernel(op, block);
@@ -259,18 +265,16 @@ class Assembler {
     return static_cast<int>(program_.checks.size()) - 1;
   }
 
-  void add_all_reduce(const ir::Op& op, Block& block) {
-    const ir::Type& type = op.operand(0)->type;
-    Instruction& instruction = add(Kind::all_reduce, op, block);
+  void add_collective(const ir::Op& op, Block& block) {
+    const Collective what = collective_of(op);
+    const bool is_local = what.kind == Collective::Kind::shard;
+    Instruction& instruction = add(is_local ? Kind::shard : Kind::collective, op, block);
     instruction.index = static_cast<int>(program_.collectives.size());
-    add_pointer(op.operands[0]);
-    add_pointer(op.results[0].get());
+    for (ir::Value* operand : op.operands) add_pointer(operand);
+    for (const auto& result : op.results) add_pointer(result.get());
     if (options_.check_floats) instruction.check = add_check(op);
-    const bool is_mean = ops::attr_of(op, ir::attr::op) == ir::Attr("mean");
-    program_.collectives.push_back({type.dtype, type.numel(), is_mean,
-                                    op.attrs.get_int(ir::attr::group_size, 0),
-                                    op.attrs.get_bool(ir::attr::orthogonal, false)});
-    block.is_joint = true;
+    program_.collectives.push_back(what);
+    block.is_joint = block.is_joint || !is_local;
   }
 
   void add_loop(const ir::Op& op, int64_t steps, Block& block) {
@@ -321,8 +325,14 @@ class Assembler {
     const auto [found, is_new] = states_.try_emplace(path, states_.size());
     const ir::Value& value = op.name == ir::op::state ? *op.result() : *op.operand(0);
     if (is_new) {
-      program_.states.push_back({path, value.type, "", op.attrs.get_int(ir::attr::addr),
+      program_.states.push_back({path, value.type, 0, "", op.attrs.get_int(ir::attr::addr),
                                  preprocessed_.read.contains(path), shareable_.contains(path)});
+    }
+    if (op.name == ir::op::state && ops::is_sharded(op)) {
+      State& state = program_.states[found->second];
+      state.shard = value.type.numel();
+      state.type.sizes = op.attrs.get_ints(ir::attr::shard_of);
+      state.is_shareable = false;
     }
     if (op.name == ir::op::state && ops::is_channels_last(op)) {
       State& state = program_.states[found->second];

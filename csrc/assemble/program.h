@@ -22,7 +22,8 @@ struct Instruction {
     stream_in,   // a slice of streams[index] to the first pointer
     stream_out,  // the first pointer to a slice of streams[index], if it is not there already
     bind,        // points what uses directs[index] to a slice of its stream
-    all_reduce,  // collectives[index], across replicas
+    collective,  // collectives[index], across replicas
+    shard,       // the replica's part of collectives[index] from the first pointer to the second
     loop,        // blocks[index], `count` times, or as long as the bool at the first pointer holds
     poison,      // fills `bytes` at the first pointer with NaN
   };
@@ -77,11 +78,21 @@ struct Source {
   ops::Work work;         // of one run
 };
 
+// Bytes [begin, end) of an arena.
+struct Extent {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 // The instructions of one graph. Replicas run them independently up to the next one that needs all
-// of them (an all_reduce, or a loop that has one inside).
+// of them (a collective, or a loop that has one inside).
 struct Block {
   std::vector<Instruction> instructions;
   bool is_joint = false;  // has an instruction that needs all replicas
+  std::vector<Extent> carried;  // of a loop's body: what a round hands on to the next
+  // Of a body that advances the random state, once a round, and changes it by nothing else: where
+  // the state lies. -1: others.
+  int64_t rng_addr = -1;
 };
 
 struct Stream {
@@ -106,17 +117,16 @@ struct Direct {
 struct State {
   std::string path;
   ir::Type type;     // as the host has it
+  int64_t shard = 0;  // elements that each replica has of it; 0: it has all
   std::string role;  // parameter | buffer | optimizer | rng | preprocessed | ""
   int64_t addr = 0;
   bool is_preprocess_input = false;  // what the block `preprocess` computes depends on it
   bool is_shareable = false;      // large, and only the host writes it
   bool is_channels_last = false;  // it lies in the arena with dimension 1 as the last one
-};
 
-// Bytes [begin, end) of an arena.
-struct Extent {
-  int64_t begin = 0;
-  int64_t end = 0;
+  // In the memory of one replica.
+  ir::Type own_type() const { return shard > 0 ? ir::Type{type.dtype, {shard}, {}} : type; }
+  int64_t own_bytes() const { return own_type().bytes(); }
 };
 
 struct Constant {
@@ -124,12 +134,17 @@ struct Constant {
   std::vector<std::byte> bytes;
 };
 
+// What replicas do together. Pointers of its instruction: operands, then results.
 struct Collective {
+  enum class Kind : uint8_t { all_reduce, reduce_scatter, all_gather, shard };
+
+  Kind kind = Kind::all_reduce;
   ir::DType dtype = ir::DType::f32;
-  int64_t numel = 0;
+  std::vector<int64_t> numels;  // of each tensor, the whole of it
   bool is_mean = false;
   int64_t group_size = 0;  // replicas that reduce together, see run/replica_groups.h; 0: all
   bool is_orthogonal = false;
+  int64_t shards = 1;  // parts that a tensor is cut into: the replicas
 };
 
 struct Program {
@@ -148,6 +163,8 @@ struct Program {
   int64_t arena_bytes = 0;
   std::vector<Extent> resident;  // what a run usually touches, in order
   std::vector<Extent> scratch;   // in order; may overlap with it
+  std::vector<Extent> persistent;  // states and constants
+  bool runs_user_code = false;     // functions and ops of the user's, which must run in order
   int64_t device_iterations = 1;
   int device_loop = -1;  // the block that is one device iteration; -1: `main` itself
   int micro_loop = -1;   // the block that is one micro-batch of several; -1: none

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/bodies.h"
+#include "ops/op_def.h"
 
 namespace poptorch::ops {
 
@@ -15,7 +16,7 @@ bool may_run_alone(const ir::Module& module, const ir::Graph& graph) {
     open.pop_back();
     for (const auto& op : next.ops) {
       if (op->name == ir::op::stream_in || op->name == ir::op::stream_out ||
-          op->name == ir::op::all_reduce || op->name == ir::op::assign) {
+          op->name == ir::op::assign || is_collective(*op)) {
         return false;
       }
       for (const std::string& name : ir::body_names(*op)) {

@@ -113,6 +113,11 @@ bool is_move(const ir::Op& op);
 // Whether an op's result is its operand's memory: a view or a move.
 inline bool is_alias(const ir::Op& op) { return op.name == ir::op::view || is_move(op); }
 
+// Whether the engine computes an op of several replicas: an all_reduce, or of sharded tensors.
+bool is_collective(const ir::Op& op);
+// Whether replicas have parts of a `state`.
+bool is_sharded(const ir::Op& state);
+
 // Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what
 // it is given, count its calls or draw numbers.
 bool is_foreign(const ir::Op& op);

@@ -62,8 +62,13 @@ std::vector<OpDef> structure_ops() {
       {.name = "state",
        .doc = "The named state (parameter, buffer, optimizer state, ...) as of graph entry; with "
               "`off_chip` it is in streaming memory. The host has it with channels first, whatever "
-              "its layout here.",
-       .attrs = {{"path", "", true}, {"role", ""}, {"off_chip", false}, layout_attr},
+              "its layout here. With `shard_of` each replica has one part of a tensor of these "
+              "sizes, as `shard` makes it; the host has the whole tensor.",
+       .attrs = {{"path", "", true},
+                 {"role", ""},
+                 {"off_chip", false},
+                 {"shard_of", {}},
+                 layout_attr},
        .flops = none,
        .bytes = none},
       saying_row("assign", "Binds `x` to the named state when the graph ends.", {"x"},
@@ -208,16 +213,6 @@ std::vector<OpDef> structure_ops() {
        .flops = none,
        .bytes = none,
        .strided = Strided::all},
-      {.name = "all_reduce",
-       .doc = "The sum or the mean of `x` over all replicas, in the order of the replicas. The "
-              "engine runs it: every replica gets the same bits. With `group_size`, over the "
-              "replicas of a group of so many: neighbours, or (`orthogonal`) every n-th replica "
-              "where there are n groups.",
-       .operands = {"x"},
-       .attrs = {{"op", "sum"}, {"group_size", 0}, {"orthogonal", false}},
-       .infer = same_as_first,
-       .flops = flops_of_result<>,
-       .inplace = {{0}}},
   };
 }
 

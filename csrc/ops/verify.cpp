@@ -218,6 +218,12 @@ class Verifier : Where {
       if (op->name == ir::op::state) {
         const bool is_last = ops::is_channels_last(*op);
         RULE(!is_last || type.rank() >= 3, "a state with channels has 3 dimensions or more");
+        RULE(!ops::is_sharded(*op) || (type.rank() == 1 && !is_last),
+             "a part of a sharded state is a row of elements");
+        const ir::Dims whole = ops::is_sharded(*op) ? op->attrs.get_ints(ir::attr::shard_of)
+                                                    : ir::Dims({-1});
+        RULE(shard_of_.emplace(path, whole).first->second == whole, "state \"", path,
+             "\" is a part of another shape elsewhere");
         RULE(channels_last_.emplace(path, is_last).first->second == is_last, "state \"", path,
              "\" has another layout elsewhere");
       }
@@ -345,6 +351,7 @@ class Verifier : Where {
   const Module& module_;
   std::map<std::string, Type> states_;
   std::map<std::string, bool> channels_last_;  // states
+  std::map<std::string, ir::Dims> shard_of_;   // states; {-1}: each replica has all
   std::map<std::string, std::map<int64_t, const Op*>> inputs_;
 };
 

@@ -10,6 +10,7 @@
 #include "ir/bodies.h"
 #include "ir/part.h"
 #include "ops/op_def.h"
+#include "place/collectives.h"
 #include "support/error.h"
 
 namespace poptorch::place {
@@ -324,6 +325,8 @@ std::vector<Share> place(ir::Module& module) {
   std::vector<Share> shares = placer.shares();
   for (const auto& graph : module.graphs) placer.write(*graph);
   insert_moves(module, strategy);
+  merge_all_reduces(module);
+  write_shard_bytes(module);
   write_strategy(module);
   count_copies(module, shares);
   return shares;

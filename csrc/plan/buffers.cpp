@@ -297,6 +297,7 @@ class Walk {
     const Span span = line_.graphs.at(&body);
     std::vector<Place> storage;
     std::set<int> taken;
+    const size_t copies_before = copies.size();
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ir::Value* operand = op.operand(i);
       if (is_carried_unchanged(body, i)) {
@@ -312,9 +313,11 @@ class Walk {
       if (is_carried_unchanged(body, i)) extend(storage[i].buffer, {span.begin, span.end});
       carried_.insert(find(storage[i].buffer));
     }
+    // Until operands that share memory have copies, the body would seem to need some, too.
+    const bool is_apart = copies.size() == copies_before;
     visit(body, storage);
     for (size_t i = 0; i < op.operands.size(); ++i) {
-      close_carry(body, i, storage[i]);
+      if (is_apart) close_carry(body, i, storage[i]);
       extend(storage[i].buffer, {span.begin, span.end});
     }
     carried_ = carried_outside;

@@ -58,6 +58,7 @@ constexpr std::pair<std::string_view, SetOption> option_setters[] = {
     {"power_of_two_ipus", set_option<&CompileOptions::power_of_two_ipus>},
     {"input_group_size", set_option<&CompileOptions::input_group_size>},
     {"orthogonal_input_groups", set_option<&CompileOptions::orthogonal_input_groups>},
+    {"host", set_option<&CompileOptions::host>},
 };
 
 [[noreturn]] void unknown_option(const std::string& name) {
@@ -86,7 +87,8 @@ CompileOptions to_options(const py::dict& items) {
 }
 
 std::unique_ptr<Executable> compile_module(ir::Module& module, const py::dict& items,
-                                           const std::optional<py::function>& progress) {
+                                           const std::optional<py::function>& progress,
+                                           const std::optional<py::function>& placed) {
   const CompileOptions options = to_options(items);
   Progress call;
   if (progress) {
@@ -95,9 +97,16 @@ std::unique_ptr<Executable> compile_module(ir::Module& module, const py::dict& i
       (*progress)(py::str(step.data(), step.size()));
     };
   }
+  Placed call_placed;
+  if (placed) {
+    call_placed = [&](int64_t ipus) {
+      const py::gil_scoped_acquire gil;
+      (*placed)(ipus);
+    };
+  }
   auto owned = std::make_unique<ir::Module>(std::move(module));
   const py::gil_scoped_release released;
-  return compile(std::move(owned), options, call);
+  return compile(std::move(owned), options, call, call_placed);
 }
 
 // `Share` may be const.
@@ -236,6 +245,15 @@ std::vector<std::string> steps(const Executable& self) {
 
 py::list shares(const Executable& self) { return shares_of(self.reports.shares); }
 
+py::dict host_form(const Executable& self) {
+  const run::HostPlan& host = self.reports.host;
+  py::dict row;
+  row["form"] = std::string(run::name_of(host.form));
+  row["workers"] = host.workers;
+  row["reason"] = host.reason;
+  return row;
+}
+
 py::dict step_times(const Executable& self) {
   py::dict out;
   for (const auto& [step, ns] : self.reports.step_times_ns) out[py::str(step)] = ns;
@@ -257,7 +275,9 @@ void bind_descriptions(py::module_& module) {
       .def_readonly("role", &State::role)
       .def_property_readonly("dtype", [](const State& s) { return ir::name_of(s.type.dtype); })
       .def_property_readonly("sizes", [](const State& s) { return sizes_of(s.type); })
-      .def_property_readonly("bytes", [](const State& s) { return s.type.bytes(); });
+      .def_property_readonly("bytes", [](const State& s) { return s.type.bytes(); })
+      .def_property_readonly("shard_bytes",
+                             [](const State& s) { return s.shard > 0 ? s.own_bytes() : 0; });
 }
 
 py::dict work_report(const std::string& text) {
@@ -320,6 +340,7 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("first_non_finite", &first_non_finite,
            "The first value of the last run that is not finite, as a dict, or None.")
       .def_property_readonly("is_recording_floats", &Executable::is_recording_floats)
+      .def("host_form", &host_form, "How replicas and micro-batches run, and why: a dict.")
       .def("step_times", &step_times);
 }
 
@@ -402,9 +423,9 @@ void bind_executable(py::module_& module) {
            "the handler of a signal raises ends it between two iterations of a loop.");
   bind_reports(type);
   module.def("compile", &compile_module, py::arg("module"), py::arg("options") = py::dict(),
-             py::arg("progress") = py::none(),
+             py::arg("progress") = py::none(), py::arg("placed") = py::none(),
              "Compiles a translated module, which is emptied. `progress(step)` is called before "
-             "each step.");
+             "each step, `placed(ipus)` after place, with the IPUs of one replica.");
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),

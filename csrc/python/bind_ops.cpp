@@ -280,7 +280,7 @@ void bind_ops(py::module_& module) {
              py::arg("attrs") = py::dict(),
              "Which algorithm computes the op; empty where there is one way only.");
   module.def("isa", [] { return simd::name_of(simd::isa()); },
-             "The instruction set that vector kernels use: base, avx2 or avx512.");
+             "The instruction set that kernels use: base, avx2, avx512 or amx.");
   module.def("machine_isas", [] {
     py::list names;
     for (simd::Isa level : simd::machine_levels()) names.append(simd::name_of(level));

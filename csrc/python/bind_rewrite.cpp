@@ -1,4 +1,5 @@
 // poptorch._C: passes by name, for `python -m poptorch opt` and the golden tests.
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "lower/cpu/pipeline.h"
@@ -10,7 +11,31 @@
 
 namespace poptorch::python {
 
+namespace {
+
+void bind_measuring(py::module_& module) {
+  module.def("scale_cost", &scale_cost, py::arg("algorithm"), py::arg("factor"),
+             "For tests: multiplies the estimated cost of \"family:name\" in this process.");
+  module.def(
+      "measured",
+      [](const std::string& problem, const std::vector<std::string>& algorithms,
+         const std::vector<Trial>& trials) -> py::object {
+        const Measured* found = measured(problem, algorithms, [&] { return trials; });
+        if (found == nullptr) return py::none();
+        py::list timings;
+        for (const Timing& timing : found->timings) {
+          timings.append(py::make_tuple(timing.algorithm, timing.us));
+        }
+        return timings;
+      },
+      py::arg("problem"), py::arg("algorithms"), py::arg("trials"),
+      "For tests: (algorithm, us) of each, the chosen first; None: tables choose.");
+}
+
+}  // namespace
+
 void bind_rewrite(py::module_& module) {
+  bind_measuring(module);
   module.def(
       "passes",
       [] {

@@ -1,5 +1,6 @@
 // The module poptorch._C: calls the bind functions, one for each part of the core. Those of one
 // function are here: each file with pybind11 takes seconds to compile.
+#include "device/system.h"
 #include "kernels/aten/allocator.h"
 #include "python/bind.h"
 #include "support/mutant.h"
@@ -12,6 +13,28 @@ void bind_aten(py::module_& module) {
   module.def("aten_allocations", &aten::original_allocations,
              "How often torch's own allocator was called, on any thread of the process, "
              "since the first ATen kernel was prepared.");
+}
+
+py::dict target_row(const device::Target& target) {
+  using py::literals::operator""_a;
+  return py::dict("name"_a = target.name, "version"_a = target.version, "tiles"_a = target.tiles,
+                  "tile_bytes"_a = target.tile_bytes, "clock_hz"_a = target.clock_hz,
+                  "links"_a = target.links,
+                  "link_bytes_per_second"_a = target.link_bytes_per_second,
+                  "source"_a = target.source);
+}
+
+py::list system_rows() {
+  py::list out;
+  for (const device::System& system : device::all_systems()) {
+    out.append(py::make_tuple(system.name, system.ipus, target_row(*system.target), system.hosts));
+  }
+  return out;
+}
+
+void bind_systems(py::module_& module) {
+  module.def("systems", &system_rows,
+             "(name, IPUs, target, hosts) of each system; a target is a row of targets.def.");
 }
 
 #ifdef POPTORCH_MUTANTS
@@ -40,6 +63,7 @@ PYBIND11_MODULE(_C, module) {
   bind_ir(module);
   bind_ops(module);
   bind_rewrite(module);
+  bind_systems(module);
   bind_tasks(module);
 #ifdef POPTORCH_MUTANTS
   bind_mutants(module);

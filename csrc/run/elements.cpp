@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "support/half.h"
 #include "support/mutant.h"
@@ -59,18 +60,30 @@ struct BHalf {
 // Elements that are summed in one go, in memory that stays in the first cache.
 constexpr int64_t block_elements = 1024;
 
+// Adds inputs [first, first + count) up.
+template <typename E>
+void sum_tree(const std::vector<const void*>& inputs, size_t first, size_t count, int64_t begin,
+              int64_t numel, typename E::Sum* sums) {
+  using Sum = typename E::Sum;
+  if (count == 1) {
+    const auto* terms = static_cast<const typename E::Stored*>(inputs[first]) + begin;
+    for (int64_t i = 0; i < numel; ++i) sums[i] = E::load(terms[i]);
+    return;
+  }
+  const size_t left = std::bit_ceil(count) / 2;
+  std::array<Sum, block_elements> right;
+  sum_tree<E>(inputs, first, left, begin, numel, sums);
+  sum_tree<E>(inputs, first + left, count - left, begin, numel, right.data());
+  for (int64_t i = 0; i < numel; ++i) sums[i] = static_cast<Sum>(sums[i] + right[i]);
+}
+
 template <typename E>
 void reduce_block(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                   int64_t begin, int64_t count, bool is_mean) {
   using Stored = typename E::Stored;
   using Sum = typename E::Sum;
   std::array<Sum, block_elements> sums;
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    const Stored* term = static_cast<const Stored*>(inputs[r]) + begin;
-    for (int64_t i = 0; i < count; ++i) {
-      sums[i] = r == 0 ? E::load(term[i]) : static_cast<Sum>(sums[i] + E::load(term[i]));
-    }
-  }
+  sum_tree<E>(inputs, 0, inputs.size(), begin, count, sums.data());
   for (void* output : outputs) {
     Stored* to = static_cast<Stored*>(output) + begin;
     for (int64_t i = 0; i < count; ++i) {
@@ -87,7 +100,8 @@ struct Reduce {
                    const std::vector<void*>& outputs, int threads) {
     parallel_for(threads, what.numel, 8 * block_elements, [&](int64_t begin, int64_t end) {
       for (int64_t at = begin; at < end; at += block_elements) {
-        reduce_block<E>(inputs, outputs, at, std::min(block_elements, end - at), what.is_mean);
+        reduce_block<E>(inputs, outputs, what.first + at, std::min(block_elements, end - at),
+                        what.is_mean);
       }
     });
   }

@@ -1,5 +1,7 @@
-// Runs a program: one arena for each replica, host streams, loops. After construction a run makes
-// no allocation. Not thread-safe: one run at a time. Between runs the arenas can be given back.
+// Runs a program: one arena for each replica, host streams, loops. After the first run, which
+// starts the workers of a form (run/host_form.h), a run makes no allocation. Not thread-safe: one
+// run at a time. Between runs the arenas can be given back. What changes while a program runs is in
+// RunContext.
 #pragma once
 
 #include <array>
@@ -13,11 +15,14 @@
 #include <vector>
 
 #include "assemble/program.h"
-#include "run/arena.h"
-#include "run/float_watch.h"
+#include "run/elements.h"
+#include "run/gate.h"
+#include "run/host_form.h"
+#include "run/rounds.h"
+#include "run/run_context.h"
 #include "run/shared_pages.h"
-#include "run/streams.h"
-#include "support/error.h"
+#include "run/side_loop.h"
+#include "run/workers.h"
 
 namespace poptorch::run {
 
@@ -27,6 +32,8 @@ struct EngineOptions {
   bool records_floats = false;  // a program with checks notes the first finding: it is no error
   int input_group_size = 1;  // replicas that read the same slices of the inputs, see SliceMap
   bool is_input_group_orthogonal = false;
+  HostForm form = HostForm::in_turn;
+  int workers = 1;  // the most that run side by side
 };
 
 class Engine {
@@ -37,16 +44,18 @@ class Engine {
 
   const assemble::Program& program() const { return program_; }
   int replicas() const { return options_.replicas; }
-  std::byte* arena(int replica) { return arenas_[static_cast<size_t>(replica)].data(); }
-  const std::byte* arena(int replica) const { return arenas_[static_cast<size_t>(replica)].data(); }
-  SliceMap& slices(size_t stream) { return slices_[stream]; }
-  const SliceMap& slices(size_t stream) const { return slices_[stream]; }
+  std::byte* arena(int replica) { return memories_[static_cast<size_t>(replica)].arena.data(); }
+  const std::byte* arena(int replica) const {
+    return memories_[static_cast<size_t>(replica)].arena.data();
+  }
+  SliceMap& slices(size_t stream) { return host_.slices[stream]; }
+  const SliceMap& slices(size_t stream) const { return host_.slices[stream]; }
 
   // `host[i]` is the host tensor of streams()[i]. A UserError of a kernel (a bad index, say) gets
   // the user's source appended; the engine can run again after it. Between iterations of its loops
   // a run calls `poll` now and then, which may throw: the engine can run again after that, too.
   void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
-  const std::vector<std::array<int64_t, 2>>& timestamps() const { return timestamps_; }
+  const Times& timestamps() const { return timestamps_; }
 
   // Gives the arenas back; no run until `restore`. States can still be read and written: they are
   // kept in memory of their own, but for those in `elsewhere`, which have no value any more.
@@ -55,18 +64,16 @@ class Engine {
   // Makes arenas again, with what was kept; the other states hold zeros. When it fails, nothing has
   // changed.
   void restore();
-  bool has_memory() const { return !arenas_.empty(); }
+  bool has_memory() const { return !memories_.empty(); }
   bool has_state(const assemble::State& state) const {
     return has_memory() || kept_.count(state.path) > 0;
   }
-  // Whether all replicas have the same bytes of a state.
+  // Whether all replicas have the same bytes of a state in their memory.
   bool is_same_in_replicas(const assemble::State& state) const;
 
   // For each stream and slice: when a step requested it, and when it was there, in the last run. A
   // stream that is used where the host has it is there at once. Empty for `repeat` streams.
-  const std::vector<std::vector<std::array<int64_t, 2>>>& stream_times() const {
-    return stream_times_;
-  }
+  const std::vector<Times>& stream_times() const { return host_.times; }
   // The bytes of a state in one replica; null: it has none, see `release`.
   const std::byte* state_data(const assemble::State& state, int replica) const;
   // The bytes of a state in a replica's own memory, to be overwritten.
@@ -80,68 +87,83 @@ class Engine {
   // Counts runs and time of each of program().sources (loops apart) from now on, from zero; `false`
   // stops it.
   void set_profiling(bool is_on);
-  struct Spent {
-    int64_t runs = 0;
-    int64_t ns = 0;
-  };
-  const std::vector<Spent>& spent() const { return spent_; }
+  std::vector<Spent> spent() const;
 
   // Whether runs record which value first is not finite; and that of the last run.
-  bool is_recording_floats() const { return watch_ != nullptr && watch_->is_recording(); }
-  const std::optional<NonFinite>& first_non_finite() const { return watch_->first(); }
+  bool is_recording_floats() const {
+    return context_.watch != nullptr && context_.watch->is_recording();
+  }
+  const std::optional<NonFinite>& first_non_finite() const { return context_.watch->first(); }
 
  private:
   using Block = assemble::Block;
   using Instruction = assemble::Instruction;
 
+  void check_replicas() const;
   void allocate();
   Arena make_arena() const;
+  Memory make_lane(const Memory& first) const;
+  void point_state(const assemble::State& state, int replica, std::byte* at);
+  // Of a replica, and of a worker that runs rounds of it.
+  Memory& memory(int replica, int lane);
+  RunContext& context(int worker) {
+    return worker == 0 ? context_ : *contexts_[static_cast<size_t>(worker) - 1];
+  }
+  void add_workers();
+  void start_run(const std::vector<void*>& host, int threads, const std::function<void()>& poll);
+
   // All replicas together.
   void run_joint(const Block& block, int64_t inner);
   void run_joint_loop(const Instruction& loop, int64_t inner);
-  // One replica; instructions [begin, end) of a block.
-  void run_range(const Block& block, size_t begin, size_t end, int replica, int64_t inner);
-  void run_one(const Instruction& instruction, int replica, int64_t inner);
-  void run_timed(const Instruction& instruction, int replica, int64_t inner);
-  void run_watched(const Instruction& instruction, int replica, int64_t inner);
-  void run_loop(const Instruction& loop, const bool* holds, int replica, int64_t inner);
+  void collect(const Instruction& instruction);
+  void all_reduce(const Instruction& instruction, size_t tensor);
+  void reduce_scatter(const Instruction& instruction);
+  void all_gather(const Instruction& instruction);
+  void reduce_inputs(const Reduction& what);
+  bool needs_all_replicas(const Instruction& instruction) const;
+
+  // Instructions [begin, end) of a block in each replica.
+  void run_replicas(const Block& block, size_t begin, size_t end, int64_t inner);
+  void run_replica(const Block& block, size_t begin, size_t end, int replica, int64_t inner);
+  // A side loop in replicas [first, end), on all workers.
+  struct Side {
+    const Instruction& loop;
+    int first, end;
+    int64_t inner;
+  };
+  void run_side(const Side& side);
+  bool run_round(const Side& side, int64_t i, int worker);
+  void set_rng(const Side& side, int64_t i, int lane);
+  // Calls fn(worker) on the workers of the run, which stop at the gate and note failures.
+  void run_workers(WorkerFunction fn);
+  bool is_side(HostForm form) const { return options_.form == form && active_ > 1; }
+
   void watch_states();
   void watch_reduction(const Instruction& instruction);
-  [[noreturn]] void throw_with_place(const UserError& error, const Instruction& instruction) const;
-  void reduce(const Instruction& instruction);
-  void bind(const Instruction& instruction, int replica, const Step& step);
-  void stream_in(const Instruction& instruction, void* to, const Step& step);
-  void stream_out(const Instruction& instruction, const void* from, const Step& step);
-  void sum(size_t stream, void* to, const void* from, const Step& step);
-  void point_state(const assemble::State& state, int replica, std::byte* at);
-  void poll();
   void* const* pointers(const Instruction& instruction, int replica) const;
-  bool needs_all_replicas(const Instruction& instruction) const;
 
   assemble::Program program_;
   EngineOptions options_;
-  std::vector<Arena> arenas_;  // empty: released
+  std::vector<Memory> memories_;  // one for each replica; empty: released
+  std::vector<Memory> lanes_;     // HostForm::micro: of the other workers, replica by replica
   // By path, while the arenas are released: the bytes of a state in each replica, or those that all
   // of them have.
   std::map<std::string, std::vector<std::vector<std::byte>>, std::less<>> kept_;
-  std::vector<std::vector<void*>> pointers_;  // Program::offsets in each arena
   // By path: states that are read in shared pages, and the pages.
   std::map<std::string, std::shared_ptr<const SharedPages>, std::less<>> shared_;
-  std::vector<SliceMap> slices_;  // one for each stream
-  std::vector<std::vector<std::byte>> sums_;  // likewise: under OutputMode::sum, of each replica
-  std::vector<std::array<int64_t, 2>> timestamps_;
-  std::vector<std::vector<std::array<int64_t, 2>>> stream_times_;
-  std::vector<Spent> spent_;  // empty: no profile
-  std::unique_ptr<FloatWatch> watch_;  // null: no checks
-  bool is_profiling_ = false;
+  HostSide host_;
+  RunContext context_;  // of worker 0, which is the thread that calls
+  std::vector<std::unique_ptr<RunContext>> contexts_;  // of the others
+  std::unique_ptr<Workers> workers_;                   // null: none
+  Gate gate_;
+  Rounds rounds_;
+  std::optional<SideLoop> side_loop_;
+  std::vector<std::array<int32_t, 4>> rng_;  // of each replica, when a side loop begins
+  int threads_ = 1;                          // of the present run
+  int active_ = 1;                           // workers of it
+  Times timestamps_;
   bool is_flushing_ = true;
   bool is_stale_ = true;  // the block `preprocess` must run
-  // During a run:
-  void* const* host_ = nullptr;
-  int threads_ = 1;
-  int64_t iteration_ = 0;
-  const std::function<void()>* poll_ = nullptr;
-  int64_t next_poll_ns_ = 0;
   std::vector<const void*> reduce_inputs_;
   std::vector<void*> reduce_outputs_;
 };

@@ -104,7 +104,11 @@ bool Executable::is_same_in_replicas(std::string_view path) const {
   const assemble::State& state = find_state(states(), path);
   check_process();
   const Lock lock = is_running_here() ? Lock() : Lock(mutex_);
-  return !engine_.has_state(state) || engine_.is_same_in_replicas(state);
+  return !engine_.has_state(state) || state.shard > 0 || engine_.is_same_in_replicas(state);
+}
+
+Part Executable::part_of(const assemble::State& state, int replica) const {
+  return {state.type.numel(), replicas(), replica};
 }
 
 void Executable::write_state(std::string_view path, const void* data, size_t bytes, int replica) {
@@ -114,7 +118,13 @@ void Executable::write_state(std::string_view path, const void* data, size_t byt
   check_process();
   const Lock lock = locked("writing weights of");
   for (int r = 0; r < replicas(); ++r) {
-    if (replica < 0 || replica == r) write_order(state, data, engine_.own_state(state, r));
+    if (replica >= 0 && replica != r) continue;
+    std::byte* to = engine_.own_state(state, r);
+    if (state.shard > 0) {
+      part_of(state, r).write(data, to, ir::item_bytes(state.type.dtype));
+    } else {
+      write_order(state, data, to);
+    }
   }
   engine_.state_written(state);
 }
@@ -143,7 +153,7 @@ void Executable::clear_state(std::string_view path) {
   check_process();
   const Lock lock = locked("writing weights of");
   for (int r = 0; r < replicas(); ++r) {
-    std::memset(engine_.own_state(state, r), 0, static_cast<size_t>(state.type.bytes()));
+    std::memset(engine_.own_state(state, r), 0, static_cast<size_t>(state.own_bytes()));
   }
   engine_.state_written(state);
 }
@@ -158,7 +168,10 @@ void Executable::read_state(std::string_view path, void* data, size_t bytes, int
   const std::byte* from = engine_.state_data(state, replica);
   USER_CHECK(from != nullptr, "[run] state \"", path, "\" has no value while the program's memory "
              "is released. Read it from where release() was told that it is.");
-  read_order(state, from, data);
+  if (state.shard == 0) return read_order(state, from, data);
+  for (int r = 0; r < replicas(); ++r) {
+    part_of(state, r).read(engine_.state_data(state, r), data, ir::item_bytes(state.type.dtype));
+  }
 }
 
 void Executable::run(const std::vector<void*>& host, int threads,
@@ -180,7 +193,7 @@ std::vector<std::array<int64_t, 2>> Executable::timestamps() const {
   return engine_.timestamps();
 }
 
-std::vector<Engine::Spent> Executable::spent() const {
+std::vector<Spent> Executable::spent() const {
   const Lock lock = locked("reading times of");
   return engine_.spent();
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "run/engine.h"
+#include "run/parts.h"
 
 namespace poptorch::run {
 
@@ -36,7 +37,8 @@ class Executable {
   int64_t device_iterations() const { return engine_.program().device_iterations; }
 
   // Copies a state's bytes in or out. `replica` -1 writes to all of them. A name that does not
-  // exist, or another number of bytes, is a user error.
+  // exist, or another number of bytes, is a user error. Of a sharded state these are the bytes of
+  // the whole tensor: writing gives a replica its part, reading puts the parts together.
   void write_state(std::string_view path, const void* data, size_t bytes, int replica = -1);
   // Gives a large state that only the host writes the bytes of this memory, for all replicas, by
   // sharing its pages (run/shared_pages.h, which says what the owner of the memory must do). False,
@@ -78,7 +80,7 @@ class Executable {
   std::vector<std::array<int64_t, 2>> stream_times(std::string_view stream) const;
   // Starts (from zero) or stops counting the time of each op; see Engine::set_profiling.
   void set_profiling(bool is_on);
-  std::vector<Engine::Spent> spent() const;
+  std::vector<Spent> spent() const;
   // The first value of the last run that is not finite, if there is one; a user error unless the
   // program records it.
   std::optional<NonFinite> first_non_finite() const;
@@ -87,6 +89,8 @@ class Executable {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+
+  Part part_of(const assemble::State& state, int replica) const;
 
   // A forked child has no arenas (run/arena.h), nor the thread that may hold the lock.
   void check_process() const;

@@ -51,7 +51,7 @@ void FloatWatch::look_at_state(const assemble::State& state, const void* data, i
                                int threads) {
   const bool is_buffer = state.role == "buffer";
   if (!is_recording_ || first_ || state.role == "rng") return;
-  const std::string kind = kind_of_non_finite(state.type, data, threads);
+  const std::string kind = kind_of_non_finite(state.own_type(), data, threads);
   if (kind.empty() || (is_buffer && kind != "NaN")) return;
   NonFinite found = here(0, replica);
   found.what = concat(state.role.empty() ? "state" : state.role, " ", state.path);

@@ -1,6 +1,7 @@
 #include "support/algorithm.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 namespace poptorch {
@@ -13,7 +14,21 @@ std::vector<AlgorithmName>& registry() {
   return names;
 }
 
+// Read by each choice, and written by tests alone.
+std::map<std::string, double, std::less<>>& scales() {
+  static std::map<std::string, double, std::less<>> factors;
+  return factors;
+}
+
 }  // namespace
+
+void scale_cost(const std::string& algorithm, double factor) { scales()[algorithm] = factor; }
+
+double cost_scale(std::string_view family, std::string_view name) {
+  if (scales().empty()) return 1;
+  const auto at = scales().find(concat(family, ":", name));
+  return at == scales().end() ? 1 : at->second;
+}
 
 void register_algorithm(const AlgorithmName& name) { registry().push_back(name); }
 

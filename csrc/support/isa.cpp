@@ -13,7 +13,16 @@ namespace poptorch::simd {
 
 namespace {
 
-constexpr std::array<Isa, 3> levels = {Isa::base, Isa::avx2, Isa::avx512};
+constexpr std::array<Isa, 4> levels = {Isa::base, Isa::avx2, Isa::avx512, Isa::amx};
+
+#if defined(__x86_64__)
+bool machine_has_amx() {
+  constexpr unsigned tiles = 1u << 24, bfloat16 = 1u << 22;  // of leaf 7, edx
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & tiles) != 0 &&
+         (edx & bfloat16) != 0;
+}
+#endif
 
 bool machine_has(Isa isa) {
 #if defined(__x86_64__)
@@ -26,6 +35,7 @@ bool machine_has(Isa isa) {
     case Isa::avx512:
       return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case Isa::amx: return machine_has(Isa::avx512) && machine_has_amx();
   }
   return false;
 #else
@@ -54,7 +64,7 @@ bool has_whole_avx512() {
 }
 
 const char* name_of(Isa isa) {
-  constexpr std::array<const char*, 3> names = {"base", "avx2", "avx512"};
+  constexpr std::array<const char*, 4> names = {"base", "avx2", "avx512", "amx"};
   return names[static_cast<size_t>(isa)];
 }
 

@@ -6,7 +6,8 @@
 
 namespace poptorch::simd {
 
-enum class Isa { base, avx2, avx512 };
+// Each has all of those before it; amx is a unit beside the vectors, which stay those of avx512.
+enum class Isa { base, avx2, avx512, amx };
 
 const char* name_of(Isa isa);
 // Levels this machine has, lowest first.

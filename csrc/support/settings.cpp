@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "support/algorithm.h"
@@ -25,6 +26,21 @@ bool parse_gemm(std::string_view name) {
   return name == "loops";
 }
 
+bool parse_measure(const std::string& text) {
+  USER_CHECK(text.empty() || text == "0" || text == "1",
+             "[POPTORCH_MEASURE] expected 0 or 1, got \"", text,
+             "\". Set it to one of them, or unset it.");
+  return text != "0";
+}
+
+std::string find_cache_folder() {
+  const std::string own = variable("POPTORCH_CACHE_DIR"), cache = variable("XDG_CACHE_HOME");
+  if (!own.empty()) return std::filesystem::absolute(own);
+  if (!cache.empty()) return concat(cache, "/poptorch");
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : concat(home, "/.cache/poptorch");
+}
+
 bool is_other_than_intel() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -45,6 +61,9 @@ Settings Settings::from_environment() {
   settings.algorithms = parse_algorithms(variable("POPTORCH_ALGORITHM"));
   const std::string isa = variable("POPTORCH_ISA"), gemm = variable("POPTORCH_GEMM");
   settings.isa = isa.empty() ? simd::machine_levels().back() : simd::parse_isa(isa);
+  settings.names_gemm = !gemm.empty();
+  settings.measures = parse_measure(variable("POPTORCH_MEASURE"));
+  settings.cache_folder = find_cache_folder();
   settings.has_gemm_loops = gemm.empty() ? is_other_than_intel() : parse_gemm(gemm);
   return settings;
 }

@@ -23,6 +23,12 @@ struct Settings {
   simd::Isa isa = simd::Isa::base;  // POPTORCH_ISA; where it is not set, the machine's best one
   bool has_gemm_loops = false;      // POPTORCH_GEMM: f32 products by loops of our own, not by the
                                     // BLAS; where it is not set, unless the processor is Intel's
+  bool names_gemm = false;          // whether POPTORCH_GEMM is set
+  bool measures = true;             // POPTORCH_MEASURE: times algorithms (support/measured.h)
+  std::string cache_folder;         // POPTORCH_CACHE_DIR or the user's cache; empty: there is none
+
+  int library_threads = 0;  // that calls of torch and oneDNN use, for which sums may depend on it,
+                            // on whichever thread of the program; 0: those that the kernel may use
 
   // A user error for a word that a variable does not take.
   static Settings from_environment();

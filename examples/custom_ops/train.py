@@ -1,9 +1,9 @@
-"""Trains a network with custom ops of C++, and compares it with plain PyTorch.
+"""Trains a network with custom C++ operations, and compares it with plain PyTorch.
 
-The ops of this folder (cube, leaky relu, add scalar, reduce) are built into one library with one
-call of g++, loaded, and called in ``forward``. Each has its gradient in C++, so both passes run
-without Python. The same network of PyTorch's own functions is trained beside it; in the end the
-weights are equal but for rounding.
+One call of g++ builds the operations of this folder (cube, leaky relu, add scalar, reduce) into a
+library, which the example loads and calls in ``forward``. Each has its gradient in C++, so both
+passes run without Python. The example also trains the same network with PyTorch's own functions. At
+the end the weights are equal except for rounding.
 
 Examples:
     python examples/custom_ops/train.py

@@ -1,9 +1,9 @@
-"""Trains a recurrent network to add, and lets it write its answers by a beam search on the device.
+"""Trains a recurrent network to add, and generates its answers with a beam search on the device.
 
-A task is a line such as ``7+5=``; the network has learned to go on with ``12.``, one character
-after the other. The search keeps the likeliest beginnings of answers: ``poptorch.for_loop`` runs
-its rounds in the program, and ``poptorch.dynamic_update`` writes the column of a round, so that one
-call gives whole answers. In plain PyTorch both functions do the same, and the answers are equal.
+A task is a line such as ``7+5=``; the network learns to continue with ``12.``, one character after
+the other. The search keeps the most likely beginnings of answers. ``poptorch.for_loop`` runs its
+iterations in the program, and ``poptorch.dynamic_update`` writes the column of an iteration, so one
+call returns whole answers. In plain PyTorch both functions do the same, and the answers are equal.
 
 Examples:
     python examples/ports/beam_search.py

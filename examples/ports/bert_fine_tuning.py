@@ -1,9 +1,9 @@
 """Fine-tunes a small BERT-style encoder: gradient accumulation, replicas, a learning-rate schedule.
 
-The sentences are made up: words are good, bad or neutral, and "not" turns the next word around. One
-head says whether a sentence is good or bad, another what each word means where it stands; both
-losses are joined. The same steps in plain PyTorch give the same loss curve, until rounding errors,
-which grow from step to step, show.
+The sentences are artificial: words are good, bad or neutral, and "not" inverts the next word. One
+head says whether a sentence is good or bad, another the meaning of each word in its context. The
+losses are added. The same steps in plain PyTorch give the same loss curve, except for rounding
+errors, which grow from step to step.
 
 Examples:
     python examples/ports/bert_fine_tuning.py
@@ -27,7 +27,7 @@ GOOD, BAD, NEUTRAL = 0, 1, 2
 
 
 def make_sentences(count, seed):
-    """Words ``[count, LENGTH]``, their meaning (likewise), and whether more are good than bad."""
+    """Words ``[count, LENGTH]``, their meaning (same shape), and whether more are good than bad."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(1, WORDS, (count, LENGTH), generator=generator)
     is_not = torch.rand(count, LENGTH, generator=generator) < 0.2

@@ -1,10 +1,10 @@
-"""Trains a reader of lines with the CTC loss, and decodes by a beam search in inference.
+"""Trains a reader of lines with the CTC loss, and decodes with a beam search in inference.
 
-A line is a row of columns; its letters are narrow patterns at places that nobody tells the
-network, lines have different lengths. ``torch.nn.functional.ctc_loss`` trains it to give each
-column a letter or a blank; ``poptorch.ctc_beam_search_decoder`` finds the likeliest text. The same
-steps in plain PyTorch give the same weights, but for rounding, and the decoder, which also runs
-outside of a wrapped model, the same texts.
+A line is a row of columns. Its letters are narrow patterns at unknown positions, and lines have
+different lengths. ``torch.nn.functional.ctc_loss`` trains the network to assign a letter or a blank
+to each column; ``poptorch.ctc_beam_search_decoder`` finds the most likely text. The same steps in
+plain PyTorch give the same weights except for rounding. The decoder also runs outside of a wrapped
+model and gives the same texts.
 
 Examples:
     python examples/ports/ctc_reader.py

@@ -1,8 +1,8 @@
-"""Trains with a loss of one's own, writes the compiled model to a file, goes on in a new process.
+"""Trains with a custom loss, writes the compiled model to a file, and continues in a new process.
 
-The loss is the quantile ("pinball") loss: it makes the network's three outputs the 10 %, 50 % and
-90 % quantiles of a noisy curve. Half-way through training the model is written to a file. A new
-process loads it, without capturing or compiling anything, and trains as many steps as this one:
+The loss is the quantile ("pinball") loss: the network's three outputs become the 10 %, 50 % and
+90 % quantiles of a noisy curve. Half-way through training the example writes the model to a file. A
+new process loads it, without tracing or compiling anything, and trains as many steps as this one:
 both get the same bits.
 
 Examples:

@@ -1,8 +1,8 @@
-"""Classifies images: data loaded ahead, several batches a call, validation after each epoch.
+"""Classifies images: data loaded ahead, several batches in a call, validation after each epoch.
 
-The images are scikit-learn's 1,797 handwritten digits; those for training are shifted by a pixel at
-random, in the place of larger programs' decoding and augmentation. Training and validation wrap
-the same module: the trained weights go from one to the other without a line of code.
+The images are scikit-learn's 1,797 handwritten digits. The training images are shifted by a pixel
+at random, in place of the decoding and augmentation of larger programs. Training and validation
+wrap the same module, so validation uses the trained weights without any copying code.
 
 Examples:
     python examples/ports/image_classification.py

@@ -1,10 +1,10 @@
 """Trains a network that predicts sets of points, matched with the targets by a CPU op.
 
-The network reads a picture of some points and gives their places, in any order. Before the loss
-compares them, each is matched with one target, so that the sum of the distances is least. That
-search reads values and chooses by them, which cannot be compiled: ``poptorch.CPU`` runs it on
-the host in the midst of the compiled program, in the forward pass, and autograd's gradient of it
-in the backward pass. The same steps in plain PyTorch give the same weights, but for rounding.
+The network reads a picture of some points and returns their positions in any order. Before the loss
+compares them, each is matched with one target, so that the sum of the distances is minimal. That
+search reads values and branches on them, which cannot be compiled. ``poptorch.CPU`` runs it on the
+host during the forward pass of the compiled program, and autograd's gradient of it during the
+backward pass. The same steps in plain PyTorch give the same weights except for rounding.
 
 Examples:
     python examples/ports/matching_on_host.py

@@ -1,11 +1,11 @@
-"""Trains a network of octave convolutions whose parallel convolutions stand in ``MultiConv``.
+"""Trains a network of octave convolutions whose parallel convolutions are in a ``MultiConv``.
 
 An octave convolution keeps part of its channels at half the resolution. It has up to four
-convolutions: from fine and coarse channels, to fine and coarse ones. They do not depend on one
-another, so they are declared as one multi-convolution, with a share of memory for each; this
-version of poptorch keeps that in the IR and computes one after the other. The images are stripes,
-of which width and direction are the class. The same steps in plain PyTorch give the same scores and
-weights, but for rounding.
+convolutions: from fine and coarse channels, to fine and coarse ones. They are independent, so they
+are declared as one multi-convolution, with a share of memory for each. This version of poptorch
+keeps that in the IR and computes one after the other. The images are stripes; their width and
+direction are the class. The same steps in plain PyTorch give the same scores and weights except for
+rounding.
 
 Examples:
     python examples/ports/octave_convolution.py

@@ -1,7 +1,7 @@
-"""Spreads a network over several IPUs by blocks, and shows what lies where.
+"""Spreads a network over several IPUs by blocks, and shows what is stored where.
 
 The layers get their blocks in the three usual ways: ``BeginBlock`` around a layer, ``with Block``
-around a piece of ``forward``, and ``@BlockFunction`` on a function. Blocks change where things are
+around a part of ``forward``, and ``@BlockFunction`` on a function. Blocks change where the model is
 computed and nothing else: after the same training steps the weights are, bit for bit, those of the
 network without blocks.
 

@@ -1,10 +1,10 @@
-"""Trains a network with an activation of its own: a custom op in C++ that has its own gradient.
+"""Trains a network with a custom activation: a C++ operation with its own gradient.
 
-The activation, x + sin(a x)^2 / a, lets a network go on with a wave beyond the points that it was
-trained with; ``a``, one number for each channel, is trained too. Its source stands in this file,
-g++ builds it, and ``poptorch.custom_op`` calls it in ``forward``, where ``isRunningOnIpu()`` says
-that the model is compiled; elsewhere the formula is PyTorch's. The gradients of both inputs are an
-op in C++ as well. Training in plain PyTorch gives the same weights, but for rounding.
+The activation, x + sin(a x)^2 / a, lets a network continue a wave beyond its training points;
+``a``, one number for each channel, is trained too. Its source is in this file. g++ builds it, and
+``poptorch.custom_op`` calls it in ``forward`` if ``isRunningOnIpu()`` says that the model is being
+compiled; otherwise PyTorch computes the formula. The gradients of both inputs are a C++ operation
+too. Training in plain PyTorch gives the same weights except for rounding.
 
 Examples:
     python examples/ports/snake_op.py

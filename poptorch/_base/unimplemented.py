@@ -7,7 +7,6 @@ LATER = {
     "cache": "executable caching",
     "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
-    "sharding": "sharding of weights and optimizer state over replicas",
 }
 
 # What is no option, is kept without a warning, and has no effect either.
@@ -20,6 +19,6 @@ LATER_IN_SILENCE = {
     "poptorch.MultiConv.enableConvDithering": "estimates",
     "poptorch.MultiConv.perConvReservedTiles": "estimates",
     "poptorch.MultiConv.planType": "estimates",
-    "ipu_version of Options.useOfflineIpuTarget": "estimates",
+    "ipu_version of Options.useOfflineIpuTarget: the tiles and their memory": "estimates",
     "POPTORCH_SMALL_IPU_MODEL (environment): the size of the model": "estimates",
 }

@@ -2,19 +2,16 @@
 
 import os
 
-from poptorch.options._group import say_later
+from poptorch.options import Options
 
 # The first of them that is set says whether programs run on the IPU Model.
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 WAIT = "POPTORCH_WAIT_FOR_IPU"
 _CACHE = "POPTORCH_CACHE_DIR"
 
-# Variables without effect so far, and the work that gives them theirs, as in options._group.LATER.
-WITHOUT_EFFECT = {_CACHE: "cache"}
-
 
 def check() -> None:
-    """Checks the variables; warns once of the one that has no effect yet."""
+    """Checks the variables."""
     for variable in (*MODELS, WAIT):
         switch(variable)
     folder = os.environ.get(_CACHE)
@@ -22,7 +19,19 @@ def check() -> None:
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise ValueError(f"[{_CACHE}] expected a folder, got {folder!r}, which is none. Set "
                              f"it to a folder, or unset it.")
-        say_later(_CACHE, WITHOUT_EFFECT[_CACHE])
+
+
+def is_model_wanted(options: Options) -> bool:
+    """Whether options or environment choose the IPU Model: the first one that says anything."""
+    if options.use_ipu_model is not None:
+        return options.use_ipu_model
+    said = (switch(variable) for variable in MODELS)
+    return next((is_on for is_on in said if is_on is not None), False)
+
+
+def rounded_up(ipus: int) -> int:
+    """The IPUs of the smallest device that has so many: a power of two."""
+    return 1 << (ipus - 1).bit_length()
 
 
 def switch(variable: str) -> bool | None:

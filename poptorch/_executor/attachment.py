@@ -48,7 +48,8 @@ class Attachment:
 
         Raises:
             poptorch.Error: The model is not compiled, or holds its device already; or another
-                executor holds the device that ``Options.useIpuId`` names.
+                executor holds the device that ``Options.useIpuId`` names, or all devices of the
+                IPU system that have enough IPUs.
             AssertionError: The options say that the model is compiled and never run.
 
         Example:
@@ -126,8 +127,7 @@ class Attachment:
                 self.programs.keep_for_next()
                 return
             try:
-                self.device.take()
-                self.programs.take_memory(program)
+                self.programs.take_device(program)
             except BaseException:
                 self.device.release()
                 raise

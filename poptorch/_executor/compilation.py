@@ -165,7 +165,7 @@ class Compilation:
         # A program that can still run needs the device.
         with self.device.compiling(is_kept=self.programs.current is not None):
             with recorded(self.report), StepProgress(options) as progress:
-                program = self.build()(options, args, kwargs, progress)
+                program = self.build()(options, args, kwargs, progress, self.device.placed)
             with plain_torch():
                 if not self.wrapped.training:
                     program.modes.warn_of_dropout()

@@ -66,9 +66,13 @@ class Reports:
             for all of it at any moment, with the gaps. Beside that ``transfers``, the bytes that
             one call moves between the chip and streaming memory, in each replica, and
             ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
-            the most that one op has. Memory that one
-            value takes over from another counts once. A result is no activation even while the
-            program still reads it: it usually lies in the caller's memory, not in the arena.
+            the most that one op has. ``workers``: the most that a program takes beside these in
+            order to run micro-batches side by side, in all replicas; absent when it does not.
+            With sharding over replicas (``TensorLocationSettings.useReplicatedTensorSharding``),
+            ``sharding`` says for each parameter which part of it, or of its states, a replica has,
+            or why it has all. Memory that one value takes over from another counts once. A result
+            is no activation even while the program still reads it: it usually lies in the
+            caller's memory, not in the arena.
 
         Raises:
             poptorch.Error: The model is not compiled.
@@ -82,7 +86,10 @@ class Reports:
             >>> report["parameters"], report["transfers"]
             (40, 0)
         """
-        return self.programs.require("memory_report").executable.memory_report()
+        compiled = self.programs.require("memory_report")
+        report = compiled.executable.memory_report()
+        sharding = compiled.program.sharding
+        return {**report, "sharding": sharding} if sharding else report
 
     def partition_summary(self) -> partition.PartitionTable:
         """A table of what runs where: a line for each stage.
@@ -111,7 +118,9 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(1, 4))
             >>> print(model.partition_summary())
-            XX
+            stage  IPU  blocks  modules  parameters  bytes  share  FLOPs  stash   idle
+                0    0  wide    0                30    120  68.2%     48      0  33.3%
+                1    1  narrow  1                14     56  31.8%     24      0  66.7%
         """
         executable = self.programs.require("partition_summary").executable
         shares, blocks = executable.shares(), _C.block_report(executable.ir("rewrite"))
@@ -150,7 +159,9 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(4, 4))
             >>> model.schedule()
-            XX
+            grouped, 4 micro-batches
+            IPU 0  F0 F1 F2 F3 .
+            IPU 1  .  F0 F1 F2 F3
         """
         return Schedule(self.programs.require("schedule").executable.ir("place"))
 
@@ -182,7 +193,7 @@ class Reports:
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(4, 4))
             >>> model.timeline().idle_share()  # each IPU waits for one of five rounds
-            XX
+            0.2
         """
         schedule = Schedule(self.programs.require("timeline").executable.ir("place"))
         replicas = self.wrapped.options.replication_factor
@@ -193,7 +204,9 @@ class Reports:
 
         Args:
             algorithms: whether names also say by which algorithm an op is computed, where there
-                are several: ``convolution [winograd]``. It depends on the processor.
+                are several: ``convolution [winograd]``. It depends on the processor. Where it
+                was chosen by measuring, the times of one thread are there, too:
+                ``addmm [blocked (measured 812 us, blas 990 us)]``.
 
         Returns:
             ``{phase: {op: count}}``; an op that runs in a loop counts once.

@@ -205,6 +205,7 @@ class Saving:
                         f"class {kind}, this is a {own}. Wrap a module of the same class and "
                         f"settings.")
         options = file.options()
+        self.device.check_version(options.offline_ipu_version)
         with file.guard("options.json"):
             check_kept(wrapped.options, options)
 

@@ -12,7 +12,7 @@ from poptorch import _C
 from poptorch._base import schema
 from poptorch._base.layout import bits_of
 from poptorch._base.types import torch_dtype
-from poptorch._device.device import Busy
+from poptorch._device.busy import Busy
 from poptorch._files import archive, description, problems, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder

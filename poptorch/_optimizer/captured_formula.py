@@ -7,7 +7,7 @@ rates, say) is computed once for all parameters of a group that have made equall
 """
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -18,7 +18,10 @@ from poptorch._translate.nodes import Nodes
 
 
 class FormulaNodes(Nodes):
-    """Translates a captured formula, for parameters of any sizes."""
+    """Translates a captured formula, for parameters of any sizes. Where each replica has a part of
+    the parameter, ``whole`` gathers a value of its sizes."""
+
+    whole: Callable | None = None
 
     def translate(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
@@ -30,6 +33,8 @@ class FormulaNodes(Nodes):
         if how is None:
             how = self._rules[node.target] = self.rule_for(node.target)
         operands = tuple(self._operand(a) for a in node.args)
+        if self.whole is not None and node.target is torch.ops.aten.sum.default:
+            operands = self.whole(operands[0]), *operands[1:]
         named = {key: self._operand(value) for key, value in node.kwargs.items()}
         self.values[node] = how(e, node, *operands, **named)
 
@@ -92,17 +97,18 @@ class Formulas:
         self._known: dict[tuple, dict] = {}
 
     def emit(self, spec: OptimizerSpec, flags: dict, own: dict, numbers: dict, shared: object,
-             scale=None, skip=None) -> dict:
+             scale=None, skip=None, whole: Callable | None = None) -> dict:
         """Appends the update of one parameter; returns the new values by name, in the types of
         ``own``.
 
         ``numbers`` are hyper-parameters and step, without dimensions; ``shared`` is equal where
         they are the same values. The gradient is multiplied by ``scale``; nothing changes where
-        ``skip`` holds.
+        ``skip`` holds. ``whole``: the values are parts, and it gathers one.
         """
         e = self.emitter
         wide = torch.promote_types(e.dtype_of(own["param"]), torch.float32)
         before, (e.place, e.notes) = (e.place, e.notes), (None, {})
+        self._nodes.whole = whole
         try:
             with unnarrowed(torch.int64, torch.float64):
                 plain = {state.key for state in spec.states if state.has_no_dims}

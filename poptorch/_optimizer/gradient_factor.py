@@ -28,11 +28,13 @@ class GradientFactor:
         loss: dtype of the loss that is scaled; "": none is.
         loss_scale: the value that the host gave; None: 1.
 
-    ``gradients`` are those of the parameters that the optimizer trains, by path.
+    ``gradients`` are those of the parameters that the optimizer trains, by path; parts of those
+    that are in ``shards``.
     """
 
-    def __init__(self, scaling, wide: torch.dtype, spec, gradients: dict):
+    def __init__(self, scaling, wide: torch.dtype, spec, gradients: dict, shards):
         self._scaling, self._wide, self._spec, self._gradients = scaling, wide, spec, gradients
+        self._shards = shards
         self._norm = None
         self.velocities = self.scale = self.skip = self.loss_scale = None
         self.states: list[tuple[str, str]] = []
@@ -60,7 +62,7 @@ class GradientFactor:
         """The norm of all gradients together, before they are limited."""
         total = None
         for path, value in self._gradients.items():
-            wide = cast(e, value, self._wide)
+            wide = cast(e, self._shards.whole(e, path, value), self._wide)
             squares = op(e, "sum", op(e, "mul", wide, wide))
             groups = self._spec.reducing(path)
             if groups.count > 1:  # each group of replicas has a part of the whole gradient

@@ -276,7 +276,7 @@ class OptimizerLink:
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         trained = {name: value for name, value in gradients.items()
                    if id(program.states[name]) in held}
-        factor, limits = GradientFactor(scaling, wide, spec, trained), []
+        factor, limits = GradientFactor(scaling, wide, spec, trained, program.shards), []
         if self._is_streamed("max_grad_norm", math.inf):
             limits.append(stream(e, NORM_STREAM))
         if spec.clip_norm is not None:
@@ -287,12 +287,31 @@ class OptimizerLink:
             gradients = {**gradients, **factor.clip_values(e, spec.clip_value)}
         return gradients, factor
 
-    def emit_update(self, e, program, gradients: dict, factor: GradientFactor) -> UpdateLayout:
+    def whole_states(self, params: dict[str, torch.Tensor]) -> dict[str, str]:
+        """Why the states of parameters cannot be parts of a tensor, by path; "": they can."""
+        kind = spec_of(self.optimizer)
+        found = dict.fromkeys(params, "it is not a parameter of the optimizer")
+        names = {id(p): name for name, p in params.items()}
+        for group in groups_of(self.optimizer):
+            for name in (names[id(p)] for p in group["params"] if id(p) in names):
+                if not kind.acts_on_parts:
+                    found[name] = f"the update of {kind.name} needs the whole tensor"
+                elif is_combined(group):
+                    found[name] = "gradients are added to it (use_combined_accum)"
+                elif all(state.has_no_dims for state in kind.states_of(group, params[name].shape)):
+                    found[name] = "there are no states"
+                else:
+                    found[name] = ""
+        return found
+
+    def emit_update(self, e, program, gradients: dict, factor: GradientFactor,
+                    gathered: dict) -> UpdateLayout:
         self.check_values()
         self._check_members(self.optimizer, "trainingModel")  # either may have changed since
         store = self._states.find_store()
         layout = update.emit_update(e, program, gradients, spec_of(self.optimizer),
-                                    groups_of(self.optimizer), store.count, factor)
+                                    groups_of(self.optimizer), store.count, factor,
+                                    gathered)
         fix(layout, self.optimizer)
         layout.streamed = [] if factor.loss_scale is None else ["loss_scaling"]
         if self._is_streamed("max_grad_norm", math.inf):

@@ -127,6 +127,7 @@ _LAMB = OptimizerSpec(
     cls=LAMB,
     formula=formulas.lamb,
     is_elementwise=False,
+    sums_all=True,
     hyper=(*_OF_ADAM, Hyper("max_weight_norm", "max_weight_norm", math.inf)),
     flags=("bias_correction", "maximize"),
     states=_MOMENTS,

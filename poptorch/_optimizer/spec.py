@@ -166,6 +166,7 @@ class OptimizerSpec:
         op: of the update; its attributes are the flags.
         formula: a function on tensors, see ``formulas.py``; with an op, for the CPU alone.
         constants: keys of groups that a formula has as Python values and that are compiled in.
+        sums_all: but for sums of all elements the formula goes element by element.
         uses_sizes: the formula depends on the sizes of the parameter, and is captured for each.
         doc: one line for the reference.
     """
@@ -179,6 +180,7 @@ class OptimizerSpec:
     formula: Callable | None = None
     constants: tuple[str, ...] = ()
     is_elementwise: bool = True
+    sums_all: bool = False
     uses_sizes: bool = False
     counts: bool = True
     doc: str = ""
@@ -186,6 +188,11 @@ class OptimizerSpec:
     @property
     def name(self) -> str:
         return self.cls.__name__
+
+    @property
+    def acts_on_parts(self) -> bool:
+        """Whether replicas can each update a part of a tensor."""
+        return self.is_elementwise or self.sums_all
 
     def hyper_values(self, group: dict) -> list[float]:
         return [hyper.of(group) for hyper in self.hyper]

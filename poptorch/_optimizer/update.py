@@ -13,15 +13,17 @@ from poptorch._optimizer.layout import GroupLayout, UpdateLayout
 from poptorch._optimizer.settings import is_combined
 from poptorch._optimizer.spec import COUNT, STEP, OptimizerSpec, Setting
 from poptorch._translate import reduction
+from poptorch._translate.emitter import Emitter
 from poptorch._translate.tensor_names import UPDATED
 from poptorch.errors import Error
 
 
 def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[dict],
                 count_of: Callable[[str, torch.Tensor], float],
-                factor: GradientFactor) -> UpdateLayout:
+                factor: GradientFactor, gathered: dict) -> UpdateLayout:
     """Appends the update of every parameter that has a gradient and is in the optimizer.
-    ``count_of`` returns the updates that a parameter had, from its name and itself."""
+    ``count_of`` returns the updates that a parameter had, from its name and itself; ``gathered``
+    has the whole values of sharded weights."""
     layout, formulas = UpdateLayout(spec), Formulas(e)
     names = {id(tensor): name for name, tensor in program.states.items()}
     for index, group in enumerate(groups):
@@ -32,7 +34,9 @@ def emit_update(e, program, gradients: dict, spec: OptimizerSpec, groups: list[d
             compiled.velocity_scaling = float(group["velocity_scaling"])
         layout.groups.append(compiled)
         if found:
-            _GroupUpdate(program, group, compiled, spec, formulas, factor).emit(gradients, count_of)
+            update = _GroupUpdate(program, group, compiled, spec, formulas, factor)
+            update.gathered = gathered
+            update.emit(gradients, count_of)
     if program.bound:
         program.bound |= factor.bound(e)
     return layout
@@ -44,6 +48,7 @@ class _GroupUpdate:
         e = self.e = formulas.emitter
         self.program, self.group, self.compiled, self.spec = program, group, compiled, spec
         self.formulas, self.factor = formulas, factor
+        self.shards, self.gathered = program.shards, {}
         self.scale = factor.of(e, group, compiled.stream)
         # Numbers of the host, in double: 1 - beta2 in float32 would be off by 1e-5 of itself.
         self.hyper = stream(e, compiled.stream, [len(spec.hyper)])
@@ -73,33 +78,36 @@ class _GroupUpdate:
 
     def emit(self, gradients: dict, count_of) -> None:
         for name, parameter in self.compiled.params:
-            states = self.spec.states_of(self.group, gradients[name].sizes)
+            sizes = self.shards.states.get(name) or gradients[name].sizes
+            states = self.spec.states_of(self.group, sizes)
             counter = self._counter(count_of(name, parameter) if states else 0.0)
-            self._update(name, parameter, gradients[name], states, counter)
+            self._update(name, parameter, gradients[name], sizes, states, counter)
             for setting in self.spec.settings:
                 self.program.bound[setting.of(name)] = partial(self._setting, setting)
 
-    def _update(self, name: str, parameter, gradient, states: list, counter: tuple) -> None:
-        own_type, sizes = ir_dtype(parameter.dtype), list(gradient.sizes)
-        before = self.program.changed.get(name)
-        if before is None:
-            before = self.e.state(name, "parameter", own_type, sizes)
-        own = {"param": before, "grad": gradient}
+    def _update(self, name: str, parameter, gradient, sizes: list, states: list,
+                counter: tuple) -> None:
+        own = {"param": self._before(name, parameter, list(sizes)), "grad": gradient}
         if states:
             self.compiled.states.append((counter[0], name, COUNT))
         for state in states:
             path = self._path(state, name)
             dtype = ir_dtype(state.dtype_for(parameter, self.group))
-            own[state.key] = self.e.state(path, "optimizer", dtype, self._sizes(state, name, sizes))
+            of_state = self._sizes(state, name, sizes)
+            is_part = name in self.shards.states and not state.has_no_dims
+            read = self.shards.state if is_part else Emitter.state
+            own[state.key] = read(self.e, path, "optimizer", dtype, of_state)
             self.compiled.states.append((path, name, state.key))
         velocities = self.factor.velocities
         if velocities is not None and name in velocities.begun:
             new = _combined_update(self.e, own, self.hyper)
         else:
-            new = self._by_op(own, counter) if self.spec.op else self._by_formula(own, counter)
-        self._bind(name, UPDATED + name, new["param"])
+            new = self._by_op(own, counter) if self.spec.op else \
+                self._by_formula(name, own, counter)
+        self._bind_weight(name, new["param"])
         for state in states:
-            self._bind(self._path(state, name), state.of(name), new[state.key])
+            self._bind(self._path(state, name), state.of(name), new[state.key],
+                       "" if state.has_no_dims else name)
         if states:
             self.program.bound[f"{STEP}___{name}"] = lambda: counter[1]
 
@@ -116,13 +124,37 @@ class _GroupUpdate:
         made = dict(zip((name.rstrip("?*") for name in row["results"]), results))
         return {key: made[key] for key in own if key != "grad"}
 
-    def _by_formula(self, own: dict, counter: tuple) -> dict:
+    def _before(self, name: str, parameter, sizes: list[int]):
+        """The parameter, or its part, before the update."""
+        dtype, e = ir_dtype(parameter.dtype), self.e
+        if name in self.shards.weights:
+            if name in self.shards.states or name not in self.gathered:
+                part = self.shards.state(e, name, "parameter", dtype, sizes)
+                return part if name in self.shards.states else self.shards.gathered(e, part, sizes)
+            return self.gathered[name]
+        value = self.program.changed.get(name)
+        if value is None:
+            value = e.state(name, "parameter", dtype, sizes)
+        return self.shards.part(e, value) if name in self.shards.states else value
+
+    def _bind_weight(self, name: str, value) -> None:
+        """Binds the parameter, from its new value or the part of it."""
+        if name in self.shards.weights:
+            part = value if name in self.shards.states else self.shards.part(self.e, value)
+            self._bind(name, UPDATED + name, part, "")
+            self.program.bound[UPDATED + name] = lambda: self.shards.whole(self.e, name, value)
+        else:
+            self._bind(name, UPDATED + name, self.shards.whole(self.e, name, value), "")
+
+    def _by_formula(self, name: str, own: dict, counter: tuple) -> dict:
         """The same, by the formula of the row."""
         path, step = counter
         numbers = {known.name: self._number(known.name) for known in self.spec.hyper}
         return self.formulas.emit(self.spec, self.spec.compiled_values(self.group), own,
                                   {**numbers, "step": step}, shared=path, scale=self.scale,
-                                  skip=self.factor.skip)
+                                  skip=self.factor.skip,
+                                  whole=partial(self.shards.whole, self.e, name)
+                                  if name in self.shards.states else None)
 
     def _path(self, state, name: str) -> str:
         return f"{self.compiled.stream}.{state.key}.{name}"
@@ -135,10 +167,10 @@ class _GroupUpdate:
                         f"replicas.")
         return state.sizes_for(sizes)
 
-    def _bind(self, path: str, name: str, value) -> None:
+    def _bind(self, path: str, name: str, value, parameter: str) -> None:
         self.e.plain("assign", [value], {"path": path}, [])
         self.program.updated.add(path)
-        self.program.bound[name] = lambda: value
+        self.program.bound[name] = lambda: self.shards.whole(self.e, parameter, value)
 
     def _setting(self, setting: Setting):
         """The value of a setting, float32 without dimensions."""

@@ -2,6 +2,7 @@
 
 import html
 
+from poptorch._base import table
 from poptorch._reports.balance import Move
 from poptorch._reports.schedule import Schedule
 from poptorch._reports.timeline import Timeline
@@ -21,7 +22,9 @@ class PartitionTable:
 
     def __init__(self, shares: list[dict], flops: dict[str, float], schedule: Schedule,
                  timeline: Timeline, move: Move | None):
-        self.rows = [_row(share, flops, schedule, timeline) for share in shares]
+        phases = _phases(shares, schedule)
+        self.rows = [_row(share, flops, schedule, timeline, phases.get(share["phase"]))
+                     for share in shares]
         self.advice = None if move is None else str(move)
         is_phased = any(row["phase"] for row in self.rows)
         has_several = len(schedule.ipus) > 1
@@ -33,29 +36,28 @@ class PartitionTable:
         self._lines = [[columns[name](row) for name in names] for row in self.rows]
 
     def __repr__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self._titles, *self._lines)]
-        is_text = [title in ("blocks", "modules") for title in self._titles]
-        lines = ["  ".join(cell.ljust(width) if text else cell.rjust(width)
-                           for cell, width, text in zip(line, widths, is_text)).rstrip()
-                 for line in [self._titles, *self._lines]]
-        return "\n".join(lines if self.advice is None else [*lines, self.advice])
+        text = table.text(self._titles, self._lines, left=("blocks", "modules"))
+        return text if self.advice is None else f"{text}\n{self.advice}"
 
     def _repr_html_(self) -> str:
-        rows = [_html_row("th", self._titles), *(_html_row("td", line) for line in self._lines)]
-        advice = "" if self.advice is None else f"<p>{html.escape(self.advice)}</p>"
-        return f"<table>{''.join(rows)}</table>{advice}"
+        page = table.html(self._titles, self._lines)
+        return page if self.advice is None else f"{page}<p>{html.escape(self.advice)}</p>"
 
 
-def _html_row(tag: str, cells: list[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+def _phases(shares: list[dict], schedule: Schedule) -> dict[int, int]:
+    """The phase of the forward tasks of each phase of the model: some lie apart for transfers."""
+    numbers = {task.phase for task in schedule.tasks
+               if task.phase is not None and task.part != "backward"}
+    return dict(zip(sorted({share["phase"] for share in shares}), sorted(numbers)))
 
 
-def _row(share: dict, flops: dict[str, float], schedule: Schedule, timeline: Timeline) -> dict:
+def _row(share: dict, flops: dict[str, float], schedule: Schedule, timeline: Timeline,
+         phase: int | None) -> dict:
     is_first = not share["phase"] and not share["stage"]
     blocks = [*share["blocks"], ""] if is_first else share["blocks"]  # "": before the first one
     is_used = share["ipu"] in timeline.ipus
     return share | {"flops": sum(flops.get(block, 0) for block in blocks),
-                    "stash_bytes": schedule.stash_bytes(share["stage"]),
+                    "stash_bytes": schedule.stash_bytes(share["stage"], phase),
                     "idle_share": timeline.idle_share(share["ipu"]) if is_used else 1.0}
 
 

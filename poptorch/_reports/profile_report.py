@@ -53,7 +53,7 @@ class ProfileReport:
         report = {"options": {**self._options.toDict(), "execution_strategy": repr(strategy)},
                   "memory_bytes": executable.memory_report(), "ops": executable.op_report(),
                   "work": work.report(executable), "step_times_ns": executable.step_times(),
-                  "ipus": executable.ipus}
+                  "ipus": executable.ipus, "host": executable.host_form()}
         text = json.dumps(report, indent=1)
         (self._folder / "report.json").write_text(text + "\n", encoding="utf-8")
         if not self._is_begun:

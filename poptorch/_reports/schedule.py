@@ -88,12 +88,17 @@ class Schedule:
         """The IPUs that run tasks, rising."""
         return sorted({task.ipu for task in self.tasks})
 
-    def stash_bytes(self, stage: int) -> int:
-        """Bytes on the chip that a stage keeps for its backward task."""
-        stages = {task.name: (task.ipu, task.stage) for task in self.tasks}
-        return sum(edge.bytes * edge.depth for edge in self.edges if edge.memory == "chip"
-                   and stages[edge.source] == stages[edge.target]
-                   and stages[edge.source][1] == stage)
+    def stash_bytes(self, stage: int, phase: int | None = None) -> int:
+        """Bytes on the chip that the forward task of a stage, in phased execution of a phase,
+        keeps for later tasks of its stage."""
+        tasks = {task.name: task for task in self.tasks}
+        held = 0
+        for edge in self.edges:
+            source, target = tasks[edge.source], tasks[edge.target]
+            is_own = (source.ipu, source.stage) == (target.ipu, target.stage)
+            if is_own and edge.memory == "chip" and (source.stage, source.phase) == (stage, phase):
+                held += edge.bytes * edge.depth
+        return held
 
     def __repr__(self) -> str:
         count = self.micro_batches

@@ -100,7 +100,8 @@ class Timeline:
                              f"one of them.")
         ipus = used if ipu is None else [ipu]
         busy = sum(span.end - span.begin for span in self._simulation.spans if span.ipu in ipus)
-        return 1 - busy / (len(ipus) * self.span) if self.span else 0.0
+        whole = len(ipus) * self.span
+        return (whole - busy) / whole if whole else 0.0
 
     def to_perfetto(self, path: str | Path) -> None:
         """Writes a file for https://ui.perfetto.dev: a process for each replica, a track for each

@@ -27,7 +27,8 @@ _OUTPUT = tuple | None  # (kind, name, leaf)
 _FORM = {
     "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
     "layouts": {int: ([int | None], int | None)}, "reshaped": {int: [(METHODS, [int | list])]},
-    "weights": [str], "tensor_names": [str], "updated": [str], "optimizer": dict | None,
+    "weights": [str], "tensor_names": [str], "updated": [str],
+    "sharding": {str: {str: str}}, "optimizer": dict | None,
     "spec": {str: object}, "attributes": [(str, str, tuple | None)],
     "plain_tensors": {str: str},
     "ambient": (torch.dtype | None, torch.dtype)}
@@ -93,6 +94,7 @@ class Interface:
             "weights": list(program.states),
             "tensor_names": program.tensor_names,
             "updated": sorted(program.updated),
+            "sharding": program.sharding,
             "optimizer": None if layout is None else layout.to_data(),
             "spec": dict(vars(self.spec)),
             "attributes": [(one.path, one.name, _plain_value(one.holder, one.name))
@@ -124,6 +126,7 @@ class Interface:
                            for stream, output in data["results"]]
         program.states = {path: named[path] for path in data["weights"]}
         program.updated = set(data["updated"])
+        program.sharding = data["sharding"]
         program.weight_groups = dict(spec.weight_groups)
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:

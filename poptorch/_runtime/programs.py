@@ -63,16 +63,15 @@ class Programs:
         ``restore`` gives it other states than the module and the optimizer have.
         """
         carried = self._carried if self.current is None else CarriedOver.of(self.current)
-        replicas = self._wrapped.options.replication_factor
         try:
-            self._device.check_ipus(program.executable.ipus * replicas)
+            self._device.check_ipus(self._ipus(program))
             if self._optimizer is not None:
                 self._optimizer.compiled(program.program, program.executable, self._device.can_run)
             self._weights.join(program)
             if carried is not None:
                 carried.give(program)
             restore()
-            self._device.take()
+            self._device.take(self._ipus(program))
             if self._report is not None:
                 self._report.compiled(program.executable)
         except BaseException:
@@ -84,7 +83,11 @@ class Programs:
         self.current, self._carried = program, None
 
     def select(self, program: CompiledModel) -> None:
-        """Makes one of :attr:`all` the current one. If something is raised, nothing is compiled."""
+        """Makes one of :attr:`all` the current one. If something is raised, nothing is compiled.
+
+        Only if its device is held by another executor, all programs stay as they are.
+        """
+        self._device.take(self._ipus(program))
         carried = CarriedOver.of(self.current)
         try:
             if program.executable.has_memory:
@@ -98,6 +101,11 @@ class Programs:
             self._give_up(carried)
             raise
         self.current = program
+
+    def take_device(self, program: CompiledModel) -> None:
+        """Takes the device for a program, and memory."""
+        self._device.take(self._ipus(program))
+        self.take_memory(program)
 
     def take_memory(self, program: CompiledModel) -> None:
         """Gives a program memory again, see :func:`device_memory.restore`."""
@@ -117,6 +125,9 @@ class Programs:
     def clear(self) -> None:
         """Gives all programs up."""
         self._give_up(None)
+
+    def _ipus(self, program: CompiledModel) -> int:
+        return program.executable.ipus * self._wrapped.options.replication_factor
 
     def _give_up(self, carried: CarriedOver | None) -> None:
         self.current, self._carried = None, carried

@@ -46,6 +46,7 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
                     float16_partials=options.Precision.partials_type is torch.float16,
                     strategy=options._execution_strategy,
                     locations=options.TensorLocations._for_compiler(),
+                    **options.TensorLocations._sharded(),
                     **{row.step: row.default if group is options.Training and not training
                        else group._values[row.name]
                        for group, row in options._rows() if row.step})

@@ -183,11 +183,15 @@ class Emitter:
         return self.plain("random_normal", [self.rng()], {**attrs, "salt": self._own_salt()},
                           names=[name])[0]
 
-    def state(self, path: str, role: str, dtype: str, sizes: list[int]):
-        """The value of a named state at graph entry: one op for each state and graph."""
+    def state(self, path: str, role: str, dtype: str, sizes: list[int],
+              shard_of: list[int] | None = None):
+        """The value of a named state at graph entry: one op for each state and graph. With
+        ``shard_of`` a replica has a part of a tensor of these sizes."""
         if path not in self._states:
-            self._states[path] = self.named("state", path, {"path": path, "role": role}, dtype,
-                                            sizes)
+            attrs = {"path": path, "role": role}
+            if shard_of is not None:
+                attrs["shard_of"] = list(shard_of)
+            self._states[path] = self.named("state", path, attrs, dtype, sizes)
         return self._states[path]
 
     def named(self, op: str, name: str, attrs: dict, dtype: str, sizes: list[int]):

@@ -5,7 +5,7 @@ import functools
 from poptorch._annotations.stages import Partition
 from poptorch._base.logging import logger
 from poptorch.enums import AutoStage, Recomputation
-from poptorch.errors import error_at
+from poptorch.errors import error_at, place_text
 
 
 def partition_of(captured, spec) -> Partition | None:
@@ -16,6 +16,8 @@ def partition_of(captured, spec) -> Partition | None:
     _check_outside(captured, spec.strategy)
     partition = spec.strategy._partition(captured.blocks, _starts_outside(captured))
     _check_steps(captured, partition, spec)
+    if partition.kind == "pipelined" and spec.strategy._is_by_ipu:
+        _warn_of_order(captured, partition)
     if partition.stages > 1 and partition.kind != "sharded":
         _note_sequence(type(spec.strategy).__name__, partition.stages)
     return partition
@@ -23,8 +25,27 @@ def partition_of(captured, spec) -> Partition | None:
 
 @functools.cache
 def _note_sequence(name: str, stages: int) -> None:
-    logger.info("[%s] the host computes the %d stages one after another. timeline() shows when IPUs "
-                "would run them.", name, stages)
+    logger.info("[%s] the host computes the %d stages one after another. timeline() shows when "
+                "IPUs would run them.", name, stages)
+
+
+def _warn_of_order(captured, partition: Partition) -> None:
+    """Stages by IPU form a pipeline only if the blocks never go back to an earlier one."""
+    stages = {block.block: block.stage for block in partition.blocks}
+    reached = 0
+    for use in captured.blocks:
+        if stages[use.user_id] < reached:
+            _warn_once(use.user_id, reached, stages[use.user_id], place_text(use.place, use.module))
+            return
+        reached = stages[use.user_id]
+
+
+@functools.cache
+def _warn_once(block: str, before: int, stage: int, where: str) -> None:
+    logger.warning('[PipelinedExecution] block "%s" goes back from stage %d to stage %d, so the '
+                   "stages form no pipeline and run one after another. Use "
+                   "PipelinedExecution(AutoStage.AutoIncrement), which begins a new stage wherever "
+                   "the IPU changes.\n  at %s", block, before, stage, where)
 
 
 def _forward_nodes(captured):

@@ -25,6 +25,7 @@ from poptorch._translate.overlaps import check_overlaps, overlap_attrs
 from poptorch._translate.partition import emit_strategy, partition_of
 from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
+from poptorch._translate.sharding import Shards, shards_of, sources
 from poptorch._translate.tensor_names import GRADIENT, GRADIENT_NORM, TensorNames
 from poptorch.enums import MeanReductionStrategy, Recomputation
 from poptorch.errors import Error, error_at
@@ -38,7 +39,8 @@ class StepSpec:
     Gradients are reduced over ``replicas``; ``input_group_size`` of them read the same inputs.
     ``weight_groups`` has the weights with a value for each group of replicas. ``anchors`` are
     ``(short name, name)`` of tensors that the host gets too. ``locations`` has role and attributes
-    of each op ``tensor_location``.
+    of each op ``tensor_location``. States of the optimizer, or weights, of more than
+    ``sharded_optimizer`` or ``sharded_weights`` elements are sharded; None: none are.
     """
 
     training: bool
@@ -61,6 +63,8 @@ class StepSpec:
     io_tiles: int = 0
     recomputation: Recomputation = Recomputation.Auto
     locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
+    sharded_optimizer: int | None = None
+    sharded_weights: int | None = None
 
     @property
     def precision(self) -> Precision:
@@ -100,7 +104,7 @@ class Program:
     ``states`` are the host tensors of parameters, buffers and captured tensors by
     path; a run changes those in ``updated``, and ``changed`` has the values of trained parameters
     that ``forward`` itself changes. ``bound`` makes the tensors of the update by name, until all is
-    translated.
+    translated. ``shards`` makes the ops of sharded tensors; ``sharding`` is its report.
     """
 
     module: object
@@ -115,6 +119,8 @@ class Program:
     changed: dict[str, object] = field(default_factory=dict)
     optimizer: object = None
     bound: dict[str, Callable] = field(default_factory=dict)
+    shards: Shards | None = None
+    sharding: dict[str, dict[str, str]] = field(default_factory=dict)
     tensor_names: list[str] = field(default_factory=list)
     host_sites: list = field(default_factory=list)
 
@@ -153,6 +159,9 @@ class _Translation:
         self._sum_dtypes = {} if optimizer is None else optimizer.sum_dtypes(
             {spec.name: (self._parameters[spec.name], spec.node.meta["val"].dtype)
              for spec in self._gradient_outputs()})
+        self.shards = self.program.shards = shards_of(captured, spec, self.optimizer, partition)
+        self.program.sharding = self.shards.report
+        self.whole: dict[str, object] = {}  # sharded weights, gathered
         module = self.program.module
         main = Emitter(module, module.add_graph("main"))
         emit_strategy(main, self.program.partition, spec.io_tiles, spec.recomputation)
@@ -199,16 +208,20 @@ class _Translation:
         factors = self.velocities.factors if begun else {}
         zeros += factors.values()
         names += (f"factor.{stream}" for stream in factors)
+        weights = self._gathered_weights(e)
+        zeros += weights.values()
+        names += (f"whole.{path}" for path in weights)
         micro = Emitter(self.program.module, self.program.module.add_graph("micro"),
                         self.spec.precision)
         micro.salts = e.salts  # a draw is named by its salt and the random state, which may agree
         micro.part = "backward"
         carried = [micro.named("input", f"sum.{name}", {"index": i}, z.dtype, list(z.sizes))
                    for i, (z, name) in enumerate(zip(zeros, names))]
+        kept = carried[len(carried) - len(factors) - len(weights):]
+        factor_of = dict(zip(factors, kept))
+        self.whole = dict(zip(weights, kept[len(factors):]))
         gradients = self._micro_step(micro)
         micro.part = "backward"
-        kept = carried[len(carried) - len(factors):]
-        factor_of = dict(zip(factors, kept))
         sums = []
         for total, spec in zip(carried, specs):
             operands = [total, gradients[spec.name]]
@@ -222,9 +235,20 @@ class _Translation:
         e.has_advanced_rng = micro.has_advanced_rng
         micro.graph.outputs = [*sums, *kept]
         results = e.loop("micro", self.spec.accumulation, zeros)
+        self.whole = dict(zip(weights, results[len(results) - len(weights):]))
         if counts:
             self.large = results[len(specs)]
         return {spec.name: value for spec, value in zip(specs, results)}
+
+    def _gathered_weights(self, e: Emitter) -> dict:
+        """The sharded weights that micro-batches read, as whole tensors."""
+        e.part = "forward"
+        found = {}
+        for node, spec in sources(self.captured):
+            if spec.name in self.shards.weights and node.users:
+                found[spec.name] = self.shards.weight(e, spec)
+        e.part = "backward"
+        return found
 
     def _velocities(self, e: Emitter, specs: list[OutputSpec]):
         """The states that gradients are added to; None: there are none."""
@@ -254,8 +278,7 @@ class _Translation:
         nodes = Nodes(e, has_blocks=bool(self.captured.blocks))
         anchored = {short: self.names.nodes[name] for short, name in self.spec.anchors
                     if name in self.names.nodes}
-        placeholders = (n for n in self.captured.graph.nodes if n.op == "placeholder")
-        for position, (node, spec) in enumerate(zip(placeholders, self.captured.inputs)):
+        for position, (node, spec) in enumerate(sources(self.captured)):
             if node.users or node in anchored.values():
                 nodes.values[node] = self._source(e, position, node, spec)
             if spec.kind == "constant":
@@ -294,6 +317,8 @@ class _Translation:
             with unnarrowed(*(() if fits else (torch.int64,))):
                 return e.constant(spec.tensor, spec.tensor.dtype)
         self.program.states[spec.name] = spec.tensor
+        if spec.name in self.shards.weights:
+            return self.whole.get(spec.name) or self.shards.weight(e, spec)
         role = "parameter" if spec.kind == "param" else "buffer"
         return e.state(spec.name, role, *type_)
 
@@ -352,7 +377,8 @@ class _Translation:
         e.part = "backward"
         for name in gradients:
             self._note_state(name)
-        gradients = {name: reduction.finished(e, self.spec, g, name, self._sum_dtypes[name])
+        gradients = {name: reduction.finished(e, self.spec, g, name, self._sum_dtypes[name],
+                                              self.shards)
                      for name, g in gradients.items()}
         if self.scaling is not None:
             if self.scaling.inverse is None:
@@ -366,13 +392,16 @@ class _Translation:
         if self.spec.keep_gradients:
             for name, value in gradients.items():
                 stream = f"Gradient___{name}"
-                e.plain("stream_out", [factor.applied(e, value)], {"stream": stream}, [])
+                value = self.shards.whole(e, name, factor.applied(e, value))
+                e.plain("stream_out", [value], {"stream": stream}, [])
                 self.program.outputs.append((stream, None))
         for short, name in self.spec.anchors:
-            if name.removeprefix(GRADIENT) in gradients and name.startswith(GRADIENT):
-                value = gradients[name.removeprefix(GRADIENT)]
-                self._anchor(e, short, factor.applied(e, value))
-        self.program.optimizer = self.optimizer.emit_update(e, self.program, gradients, factor)
+            path = name.removeprefix(GRADIENT)
+            if path in gradients and name.startswith(GRADIENT):
+                value = factor.applied(e, gradients[path])
+                self._anchor(e, short, self.shards.whole(e, path, value))
+        self.program.optimizer = self.optimizer.emit_update(e, self.program, gradients, factor,
+                                                            self.whole)
         for path in sorted(self.program.changed.keys() - self.program.updated):
             self._assign(e, path, self.program.changed[path])
 

@@ -53,9 +53,10 @@ def of(spec, value, path: str) -> Reduction:
     return Reduction(each, "mean", last)
 
 
-def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
-    """The gradient that the optimizer sees, of the sum over a replica's micro-batches; ``dtype`` is
-    that in which gradients are added up."""
+def finished(emitter, spec, gradient, path: str, dtype: torch.dtype, shards):
+    """The gradient that the optimizer sees, of the sum over a replica's micro-batches: the whole
+    one, or the replica's part where ``shards`` has the path. ``dtype`` is that in which gradients
+    are added up."""
     groups = spec.reducing(path)
     if spec.accumulation == 1 and groups.size > 1 and gradient.dtype != ir_dtype(dtype):
         attrs = {"dtype": _C.DType(ir_dtype(dtype)), "part": "backward"}
@@ -63,7 +64,9 @@ def finished(emitter, spec, gradient, path: str, dtype: torch.dtype):
     reduction = of(spec, gradient, path)
     if spec.accumulation == 1:
         gradient = _divided(emitter, gradient, reduction.each)
-    if groups.size > 1:
+    if path in shards.states:
+        gradient = shards.reduced(emitter, gradient, reduction.over_replicas)
+    elif groups.size > 1:
         attrs = {"op": reduction.over_replicas, "part": "backward"}
         if groups.count > 1:
             attrs |= {"group_size": groups.size, "orthogonal": groups.is_orthogonal}

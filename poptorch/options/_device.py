@@ -3,6 +3,7 @@
 import os
 from typing import Self
 
+from poptorch import _C
 from poptorch._base.checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
 from poptorch.options._group import OptionGroup
@@ -18,8 +19,22 @@ class Device(OptionGroup, part_of="Options"):
         """Chooses between the IPU Model and an IPU system; overrides ``POPTORCH_IPU_MODEL``.
 
         Args:
-            use_model: True: the IPU Model. False: a system; where none is present (always, so
-                far), the program runs on the IPU Model after a warning.
+            use_model: True: the IPU Model. False: a system; where none is present, the program
+                runs on the IPU Model after a warning.
+        """
+
+    @option("ipu_system", None, Choice(tuple(row[0] for row in _C.systems())), example="pod16",
+            is_run_time=True, default_text="None: what `POPTORCH_IPU_SYSTEM` names")
+    def system(self, name: str) -> Self:
+        """Chooses the virtual IPU system that the model runs on.
+
+        The machine then has a fixed number of IPUs of one version. An executor takes as many as
+        its program needs, and no other executor of any process can take them meanwhile.
+        ``useIpuModel(True)`` overrides it. See ``docs/guide/virtual_system.md``.
+
+        Args:
+            name: of a system. ``poptorch.devices()`` lists the devices of the one that the
+                environment variable ``POPTORCH_IPU_SYSTEM`` names.
         """
 
     @option("offline_ipu_version", None, Choice((1, 2, 21)), example=2,
@@ -28,7 +43,8 @@ class Device(OptionGroup, part_of="Options"):
         """Compiles for an IPU version without a device: the model can be saved, but not run.
 
         Args:
-            ipu_version: 1 (Mk1), 2 (Mk2, the default) or 21 (Mk2 with 8-bit floating point).
+            ipu_version: 1 (Mk1), 2 (Mk2, the default) or 21 (Mk2 with 8-bit floating point). A
+                virtual system with IPUs of another version refuses to load the file.
         """
 
     @option("connection_type", ConnectionType.Always, Member(ConnectionType),
@@ -49,14 +65,15 @@ class Device(OptionGroup, part_of="Options"):
         Another executor that uses it raises an error when it takes its device, until the first
         one releases it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
         environment variable ``POPTORCH_WAIT_FOR_IPU=1`` it waits instead, for another thread to
-        do that.
+        do that. In a virtual system (``docs/guide/virtual_system.md``) this also holds for
+        executors of other processes.
 
         Args:
             ipu_id: number of a device, at least 0. A system of n IPUs numbers its single IPUs from
                 0 to n - 1, then n / 2 pairs, n / 4 groups of 4, and so on. A model that needs
-                several IPUs needs the number of such a group in a system of some size; another
-                number is an error when the model is compiled. The IPU Model has all these devices,
-                and each process has devices of its own.
+                several IPUs needs the number of such a group: in the chosen virtual system, or in
+                a system of some size if none is chosen. Another number is an error. The IPU Model
+                has all these devices, and each process has devices of its own.
         """
 
     @option("auto_round_num_ipus", False, Bool())

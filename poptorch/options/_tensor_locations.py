@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from poptorch._base.checks import Bool, Check, Int, OrNone
-from poptorch.options._group import OptionGroup, plain
+from poptorch.options._group import OptionGroup, plain, say_once
 from poptorch.options._row import option
 
 _COUNT = OrNone(Int(0))
@@ -48,20 +48,25 @@ class TensorLocationSettings(OptionGroup):
             min_elements: tensors of fewer elements stay; at least 0, without a call 2.
         """
 
-    @option("useReplicatedTensorSharding", None, _YES_OR_NO, later="sharding")
+    @option("useReplicatedTensorSharding", None, _YES_OR_NO)
     def useReplicatedTensorSharding(self, use: bool = True) -> Self:
         """Lets each replica hold a part of the tensors; for weights and optimizer states.
+
+        Activations and accumulated gradients differ between replicas: they stay whole, and a
+        warning says so. Gradients are reduced by ``reduce_scatter``, each replica updates its
+        part, and ``all_gather`` puts tensors together where they are used. Results do not change.
+        ``memory_report()["sharding"]`` says what is sharded, and why other tensors are not.
 
         Args:
             use: True: a part. False: all.
         """
 
-    @option("minElementsForReplicatedTensorSharding", None, _COUNT, example=8192, later="sharding")
+    @option("minElementsForReplicatedTensorSharding", None, _COUNT, example=8192, default_text="0")
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:
         """Keeps small tensors whole on each replica.
 
         Args:
-            min_elements: tensors of more elements are sharded; at least 0.
+            min_elements: tensors of more elements are sharded; at least 0, without a call 0.
         """
 
     @option("useIOTilesToLoad", None, _YES_OR_NO, later="schedules")
@@ -111,6 +116,11 @@ _OFF_CHIP = TensorLocationSettings(onChip=False)
 # The compiler's names for kinds of tensors and for what TensorLocationSettings.onChip says.
 _ROLES = {"location_activation": "activation", "location_weight": "parameter",
           "location_optimizer": "optimizer", "location_accumulator": "accumulator"}
+# Tensors that replicas do not have alike.
+_DIFFERING = {"location_accumulator": "setAccumulatorLocation",
+              "location_activation": "setActivationLocation"}
+# Fields of StepSpec.
+_SHARDED = {"location_optimizer": "sharded_optimizer", "location_weight": "sharded_weights"}
 _STORAGE = {True: "on_chip", False: "off_chip"}
 
 
@@ -143,6 +153,21 @@ class _TensorLocationOptions(OptionGroup):
             if attrs:
                 found.append((role, tuple(attrs.items())))
         return tuple(found)
+
+    def _sharded(self) -> dict[str, int | None]:
+        """For weights and states of the optimizer: of more than how many elements those are that
+        are sharded; None: none are."""
+        found = {}
+        for name, setter in _DIFFERING.items():
+            if self._values[name]["useReplicatedTensorSharding"]:
+                say_once(setter, f"[TensorLocations.{setter}] useReplicatedTensorSharding has no "
+                                 f"effect on these tensors: each replica has values of its own. "
+                                 f"Use it for weights and states of the optimizer.")
+        for name, step in _SHARDED.items():
+            location = self._values[name]
+            least = location["minElementsForReplicatedTensorSharding"] or 0
+            found[step] = least if location["useReplicatedTensorSharding"] else None
+        return found
 
     @option("num_io_tiles", 0, _IoTiles(), example=64, later="schedules", backend="numIOTiles",
             step="io_tiles")

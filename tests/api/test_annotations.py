@@ -73,7 +73,7 @@ def missing(function):
 
 
 def parts(hint):
-    """A hint and all that it is made of."""
+    """A hint and its parts."""
     yield hint
     for inner in typing.get_args(hint):
         yield from parts(inner) if not isinstance(inner, list) else inner

@@ -260,7 +260,7 @@ def test_a_module_that_changes_while_its_executor_is_detached():
 
 
 def test_attaching_that_fails_changes_nothing():
-    """Two weights in one memory, of which runs change both: no program can have them."""
+    """Two weights in one memory, both changed by runs: no program can have them."""
     (net, _, model), (_, _, other) = trained(), trained()
     model(X), other(X), model.detachFromDevice()
     data = net.norm.weight.data
@@ -276,6 +276,7 @@ def test_a_system_without_memory(monkeypatch):
     model = poptorch.inferenceModel(nn.ReLU(), quiet_options())
     model(X), model.detachFromDevice()
     fails = type("Full", (), {"has_state": lambda *_: False, "states": lambda _: [],
+                              "ipus": 1,
                               "restore": lambda _: (_ for _ in ()).throw(MemoryError())})()
     with monkeypatch.context() as patch:
         patch.setitem(vars(model._programs.current), "executable", fails)

@@ -362,7 +362,7 @@ def test_buffers_stay_and_plain_attributes_are_constants():
 
 
 def test_a_plain_attribute_that_is_changed_begins_anew_in_each_call():
-    """The host has what the last call made of it."""
+    """The host has the value after the last call."""
     class Last(torch.nn.Module):
         def __init__(self):
             super().__init__()

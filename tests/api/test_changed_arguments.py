@@ -1,4 +1,4 @@
-"""Arguments that are no tensors are compiled in: changed between calls, they are an error."""
+"""Non-tensor arguments are compiled in: changed between calls, they are an error."""
 
 from array import array
 from collections import ChainMap, UserDict, UserList
@@ -175,7 +175,7 @@ def test_objects_that_say_they_are_equal():
         model(X, WithSlots(3.0))
 
 
-# -- attributes of containers, beside their parts ----------------------------------------------
+# -- attributes of containers, in addition to their parts --------------------------------------
 
 
 class List(list):

@@ -92,7 +92,7 @@ def test_accumulation_and_replicas():
 
 
 class Stages(nn.Module):
-    """Layers of which each third is a block."""
+    """Layers; each third one is a block."""
 
     def __init__(self, mark):
         super().__init__()

@@ -17,7 +17,7 @@ from tests.helpers import quiet_options as quiet
 def log(monkeypatch, caplog):
     """Lines of the log from level DEBUG on."""
     monkeypatch.setattr(poptorch.logger, "propagate", True)
-    monkeypatch.setattr("poptorch._device.device._said", set())
+    monkeypatch.setattr("poptorch._device.model_device._said", set())
     level = poptorch.logger.level
     poptorch.setLogLevel("DEBUG")
     yield lambda: [record.getMessage() for record in caplog.records]
@@ -65,19 +65,6 @@ def test_bad_values_of_the_environment(variable, value, words, monkeypatch):
         poptorch.inferenceModel(torch.nn.ReLU())
     monkeypatch.setenv(variable, "")
     poptorch.inferenceModel(torch.nn.ReLU())
-
-
-@pytest.mark.parametrize("variable, value, neutral", [
-    ("POPTORCH_CACHE_DIR", "no/such/folder", "")])
-def test_variables_without_effect_warn_once(variable, value, neutral, monkeypatch, capsys):
-    monkeypatch.setattr("poptorch.options._group._said", set())
-    monkeypatch.setenv(variable, neutral)
-    poptorch.inferenceModel(torch.nn.ReLU())
-    assert capsys.readouterr().err == ""
-    monkeypatch.setenv(variable, value)
-    for _ in range(2):
-        poptorch.inferenceModel(torch.nn.ReLU())
-    assert capsys.readouterr().err.count(f"[{variable}] has no effect yet") == 1
 
 
 def test_connection_type_says_when_the_device_is_taken(log):

@@ -152,6 +152,7 @@ def test_profile_report(tmp_path):
     report = json.loads((folder / "report.json").read_text())
     assert report["memory_bytes"] and report["ops"] and report["step_times_ns"]["place"] > 0
     assert report["options"]["model_name"] == "net"
+    assert report["host"]["form"] == "inline" and report["host"]["reason"]
     trace = json.loads((folder / "trace.json").read_text())["traceEvents"]
     names = [event["name"] for event in trace]
     assert names == ["capture", "translate", "rewrite", "place", "lower", "schedule", "plan",

@@ -93,7 +93,7 @@ def test_random_numbers_go_on_after_a_hook_that_fails(register):
     with pytest.raises(ValueError, match="mine"):
         model(torch.ones(64))
     handle.remove()
-    model.destroy()  # whatever failed: a model begins anew
+    model.destroy()  # whatever failed: a model starts again
     model(torch.ones(64))
     assert model.rng_state == [1, 1]
 

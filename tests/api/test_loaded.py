@@ -1,4 +1,4 @@
-"""A model that came from a file tells of itself what the one that was saved tells."""
+"""A model from a file reports the same about itself as the one that was saved."""
 
 import contextlib
 import io
@@ -106,7 +106,7 @@ def test_runs_tell_the_same(way, tmp_path):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_hooks_run_when_something_is_compiled(way, tmp_path):
-    """Loading compiles nothing; after destroy() the model is compiled anew, like any other."""
+    """Loading compiles nothing; after destroy() the model is compiled again, like any other."""
     calls = []
     model = wrapped(Net())
     model(torch.randn(6, 4))

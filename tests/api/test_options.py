@@ -352,7 +352,7 @@ def test_unknown_name_in_a_dict():
     ("gradient_accumulation", "accumulationFactor", 4, 1),
     ("replication_factor", "replicatedGraphCount", 4, 2)])
 def test_an_edited_dict(name, key, value, edited):
-    """An option and its back-end key stand beside each other in it."""
+    """It has an option and its back-end key."""
     values = poptorch.Options.fromDict({name: value}).toDict()
     assert values[name] == values[key] == value
     for changed_name, kept in ((name, key), (key, name)):

@@ -1,4 +1,4 @@
-"""How gradients of micro-batches and replicas become one, beside a loop in PyTorch that does the
+"""How gradients of micro-batches and replicas become one, compared with a PyTorch loop doing the
 same: docs/guide/training.md has the formulas."""
 
 import copy

@@ -1,4 +1,4 @@
-"""``replicaGrouping``: weights of which groups of replicas have values of their own."""
+"""``replicaGrouping``: weights that differ between groups of replicas."""
 
 import copy
 import re

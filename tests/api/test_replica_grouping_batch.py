@@ -1,4 +1,4 @@
-"""Weights of groups of replicas beside one model on the CPU with the whole batch."""
+"""Weights of groups of replicas, compared with one model on the CPU with the whole batch."""
 
 import copy
 

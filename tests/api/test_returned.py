@@ -130,7 +130,7 @@ def test_statistics_that_were_results(tmp_path):
 
 
 def test_a_history_of_its_own(number):
-    number.requires_grad_().backward()  # what the user made a leaf is one
+    number.requires_grad_().backward()  # a tensor that the user made a leaf is one
     assert number.grad.item() == 1.0
 
 

@@ -1,4 +1,4 @@
-"""Objects that forward returns beside tensors."""
+"""Objects that forward returns in addition to tensors."""
 
 import functools
 import operator
@@ -19,7 +19,7 @@ X = torch.ones(2)
 
 
 class Net(nn.Module):
-    """Returns a tensor, and what a function makes of another one."""
+    """Returns a tensor, and the result of a function for another tensor."""
 
     def __init__(self, make):
         super().__init__()

@@ -187,6 +187,26 @@ def test_stages_that_do_not_overlap_are_told_of_once(caplog):
                              "another. timeline() shows when IPUs would run them.") == 1
 
 
+def test_stages_that_form_no_pipeline_are_told_of_once(caplog):
+    partition._warn_once.cache_clear()
+
+    def warnings():
+        return caplog.text.count('block "C" goes back from stage 1 to stage 0, so the stages form '
+                                 "no pipeline and run one after another. Use PipelinedExecution("
+                                 "AutoStage.AutoIncrement)")
+
+    back = ("A", 0), ("B", 1), ("C", 0)
+    with caplog.at_level(logging.WARNING, poptorch.logger.name):
+        compile_model(*back, strategy=poptorch.ShardedExecution())
+        compile_model(*back, strategy=poptorch.PipelinedExecution(AutoStage.AutoIncrement),
+                      iterations=4)
+        compile_model(*FOUR, iterations=4)
+        assert not warnings()
+        for _ in range(2):
+            compile_model(*back, iterations=4)
+    assert warnings() == 1 and "at " in caplog.text and "test_strategies.py" in caplog.text
+
+
 def test_the_number_of_ipus_names_the_place():
     with pytest.raises(poptorch.Error, match=r"(?s)power of two: the model uses 3 .*"
                        r'test_strategies.py.*module "layers.2"'):
@@ -272,8 +292,8 @@ def test_summary(capsys):
     print(table)
     assert capsys.readouterr().out.splitlines() == [
         "phase  stage  IPU  blocks  modules   parameters  bytes  share  FLOPs",
-        "    0      0    0  A       layers.0           6     24  50.0%     XX",
-        "    1      0    0  <B>     layers.1           6     24  50.0%     XX"]
+        "    0      0    0  A       layers.0           6     24  50.0%      8",
+        "    1      0    0  <B>     layers.1           6     24  50.0%      8"]
     assert repr(table) == str(table) and [row["blocks"] for row in table.rows] == [["A"], ["<B>"]]
     assert table._repr_html_().startswith("<table><tr><th>phase</th><th>stage</th>")
     assert table._repr_html_().count("<tr>") == 3 and "<td>&lt;B&gt;</td>" in table._repr_html_()

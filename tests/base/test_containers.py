@@ -1,4 +1,4 @@
-"""Which objects are containers, and how one is made of other parts."""
+"""Which objects are containers, and how one is made from other parts."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Values as they were, compared with what they are."""
+"""Former values, compared with the present ones."""
 
 from array import array
 from collections import Counter
@@ -32,7 +32,7 @@ class Slots:
 
 
 class Named:
-    """Equal to others of its name, whatever else they have."""
+    """Equal to all objects of its name, whatever else they have."""
 
     def __init__(self, name, scale):
         self.name, self.scale = name, scale

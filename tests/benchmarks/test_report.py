@@ -1,9 +1,12 @@
-"""The tables of docs/internals/performance.md."""
+"""The tables in benchmarks/results/."""
+
+import re
 
 import pytest
 
 from benchmarks import parts, report
 from benchmarks.table import Store
+from tests.helpers import ROOT
 
 MACHINE = "a machine, 2 cores"
 ORIGIN = {"machine": MACHINE, "version": "0.1"}
@@ -69,22 +72,22 @@ def test_small_ops_and_worthless_switches(store):
     ]
 
 
-def test_what_was_not_measured_stays(store):
-    text = "a\n<!-- table: memory -->\nold\n<!-- end -->\n"
-    text += "<!-- table: machine -->\n<!-- end -->\nb\n"
-    filled = report.filled(text, store)
-    assert "old" in filled and "| 2 | 300 | 25.0 |" in filled
-    assert filled.startswith("a\n") and filled.endswith("b\n")
-    assert report.filled(filled, store) == filled
+def test_tables_without_measurements_are_not_written(store, tmp_path):
+    (tmp_path / "memory.md").write_text("old")
+    assert report.write(store, tmp_path) == tmp_path
+    assert (tmp_path / "memory.md").read_text() == "old"
+    assert not (tmp_path / "half.md").exists()
+    text = (tmp_path / "machine.md").read_text()
+    assert text.startswith("# Peak rates of the machine\n") and "| 2 | 300 | 25.0 |" in text
 
 
 def test_each_machine_has_its_table(store):
     row = {"workload": "2", "gflops": 90.0, "copy": 9.0}
     store.add("machine", [row], {"machine": "another", "version": "0.2"})
-    filled = report.filled("<!-- table: machine -->\n<!-- end -->\n", store)
-    assert filled.index("On another; poptorch 0.2:") < filled.index("| 2 | 90 | 9.0 |")
-    assert filled.index("| 2 | 90 | 9.0 |") < filled.index(f"On {MACHINE}; poptorch 0.1:")
-    assert filled.index(f"On {MACHINE}") < filled.index("| 2 | 300 | 25.0 |")
+    text = report.page("machine", store)
+    assert text.index("On another; poptorch 0.2:") < text.index("| 2 | 90 | 9.0 |")
+    assert text.index("| 2 | 90 | 9.0 |") < text.index(f"On {MACHINE}; poptorch 0.1:")
+    assert text.index(f"On {MACHINE}") < text.index("| 2 | 300 | 25.0 |")
 
 
 def test_bars(store):
@@ -94,7 +97,7 @@ def test_bars(store):
         "training: times as fast as eager"]
     assert "| not measured | - |" in lines["16-bit over float32"]
     best = lines["training: none slower than the best peer"]
-    assert "2.00 (worst of 1: net beside eager) | yes" in best
+    assert "2.00 (worst of 1: net compared with eager) | yes" in best
     case = {"workload": "net", "mode": "train"}
     store.add("threads", [case | {"gain": 1.8}, {"workload": "b", "mode": "infer", "gain": 1.5}],
               ORIGIN)
@@ -119,10 +122,18 @@ def test_growth_with_the_layers_is_that_of_training(store):
                                                       (12, "infer", 9.0), (96, "infer", 9.0))],
               ORIGIN)
     text = report.summary(store, MACHINE)
-    assert "| <= 1.2 | 1.50 (a layer of 96 beside a layer of 12) | no |" in text
+    assert "| <= 1.2 | 1.50 (a layer of 96 compared with a layer of 12) | no |" in text
 
 
-def test_the_page_has_a_place_for_every_part():
-    names = set(report.BLOCK.findall(report.PAGE.read_text()))
-    others = {"roofline", "compared", "bars"}
-    assert names == {part.name for part in parts.PARTS} - {"speed"} | others
+def test_the_explanation_links_every_table():
+    text = (ROOT / "docs" / "internals" / "performance.md").read_text()
+    names = {part.name for part in parts.PARTS} - {"speed"} | {"roofline", "compared", "bars"}
+    assert set(re.findall(r"\(../../benchmarks/results/([\w-]+)\.md\)", text)) == names
+    assert set(report.TITLES) == names
+
+
+def test_the_committed_tables_are_those_of_the_committed_figures():
+    store = Store(ROOT / report.FIGURES)
+    pages = {name: report.page(name, store) for name in report.TITLES}
+    committed = {path.stem: path.read_text() for path in report.RESULTS.glob("*.md")}
+    assert committed == {name: text for name, text in pages.items() if text}

@@ -55,7 +55,7 @@ def evaluate(captured, tensors, state=None):
 
 
 def check_types(captured):
-    """Every node says what it is and where it comes from, and changes nothing."""
+    """Every node has its kind and its source, and changes nothing."""
     for node in captured.graph.nodes:
         if node.op == "output":
             continue

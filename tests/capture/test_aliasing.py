@@ -16,7 +16,7 @@ def loss(value):
 
 
 def of(function, attributes, parameters=True):
-    """A module with a parameter ``w``, a buffer ``b``, and attributes made of it."""
+    """A module with a parameter ``w``, a buffer ``b``, and attributes made from it."""
     module = Function(function, {"w": X * 2} if parameters else {}, {"b": X * 3})
     for name, value in attributes(module).items():
         module.__dict__[name] = value

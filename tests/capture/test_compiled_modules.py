@@ -1,4 +1,4 @@
-"""What torch.compile made of functions and modules is captured as it was written."""
+"""Functions and modules wrapped by torch.compile are captured as they were written."""
 
 import copy
 

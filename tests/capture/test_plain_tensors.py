@@ -1,5 +1,5 @@
-"""Tensors that are no argument, parameter or buffer, and that ``forward`` changes in place: a
-warning tells of each, each call begins with the values at capture, and the host has those of one
+"""Tensors that are not arguments, parameters or buffers, and that ``forward`` changes in place: a
+warning names each, each call starts from the values at capture, and the host has those of one
 call."""
 
 import random

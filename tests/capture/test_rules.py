@@ -30,7 +30,7 @@ def test_ldexp(first, default):
     torch.set_default_dtype(default)
     try:
         for second, sizes in itertools.product(DTYPES, ((2,), ())):
-            if not (first.is_floating_point and second is torch.bool):  # eager has not
+            if not (first.is_floating_point and second is torch.bool):  # eager does not have it
                 check(torch.ldexp, torch.ones(2).to(first), torch.ones(sizes).to(second))
     finally:
         torch.set_default_dtype(torch.float32)

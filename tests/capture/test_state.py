@@ -137,7 +137,7 @@ def test_tensors_that_forward_keeps_are_put_back_with_a_warning(capsys):
 
 
 class Hoards(nn.Module):
-    """Keeps tensors deep in containers, one of which holds itself."""
+    """Keeps tensors deep in containers; one of them contains itself."""
 
     def __init__(self):
         super().__init__()

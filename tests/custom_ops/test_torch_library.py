@@ -13,7 +13,7 @@ calls = []
 
 @torch.library.custom_op("poptorch_test_lib::cube", mutates_args=())
 def cube(x: torch.Tensor, factor: float) -> torch.Tensor:
-    """By NumPy, in memory that it takes anew and keeps."""
+    """With NumPy, in new memory that it keeps."""
     calls.append(x.clone())
     pages.append(torch.from_numpy(np.asarray(x.float()) ** 3 * factor).to(x.dtype))
     return pages[-1].clone()

@@ -216,7 +216,7 @@ class Drawing:
 
 
 def test_each_accessor_draws_other_numbers(seed):
-    """Also than the program does after it was made; the first one draws what the program would."""
+    """Different from the program's own afterwards; the first one gets the program's numbers."""
     _seed_all(seed)
     expected = list(Drawing())
     _seed_all(seed)

@@ -51,7 +51,7 @@ def is_gone(pid):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_of_the_data_set(workers):
     with make(Faulty(5, break_down), num_workers=workers) as loader:
-        for _ in range(2):  # the next epoch is tried anew
+        for _ in range(2):  # the next epoch is tried again
             drawn = []
             with pytest.raises(LookupError, match="(?s)Original Traceback.*break_down.*Broken"):
                 for x in loader:
@@ -208,7 +208,7 @@ sys.stdin.readline()
 
 
 def run_until_ready(ending):
-    """A program with eight loaders, six of which hang, at its ending; in a session of its own.
+    """A program with eight loaders (six hang), at its end; in its own session.
 
     Ctrl-C ends it, whether or not the tests run where a shell has turned Ctrl-C off.
     """

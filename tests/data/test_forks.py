@@ -24,7 +24,7 @@ class Net(torch.nn.Module):
 
 
 class Reading(Dataset):
-    """Items made of what ``read`` gives in the worker."""
+    """Items made from the results of ``read`` in the worker."""
 
     def __init__(self, read):
         self.read = read

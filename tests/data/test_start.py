@@ -21,7 +21,7 @@ _LATER = []
 
 
 class Pids(Dataset):
-    """Who loads: this process, its parent, who imported this file; and what else is told."""
+    """Who loads: this process, its parent, the importer of this file; and other facts."""
 
     def __init__(self, lock=None):
         self.lock = lock

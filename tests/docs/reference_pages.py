@@ -11,7 +11,6 @@ import poptorch
 from poptorch import _C
 from poptorch._annotations.strategy_rows import KINDS
 from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
-from poptorch._device import environment
 from poptorch._executor import attachment
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
@@ -135,9 +134,9 @@ def _state(row) -> str:
 
 def options() -> str:
     """docs/reference/options.md."""
-    parts = ["# Options\n\nHow a model is compiled and run. Tables first, then each method.\n\n"
-             "Those marked *(no effect yet)* are explained in "
-             "[options_without_effect.md](options_without_effect.md).\n"]
+    parts = ["# Options\n\nThese options control how a model is compiled and run: first the "
+             "tables, then each method.\n\n[options_without_effect.md](options_without_effect.md) "
+             "explains the options marked *(no effect yet)*.\n"]
     for name, kind in GROUPS.items():
         parts.append(f"## `{name}`: values\n\n{_table(kind)}")
     parts += [class_(name, kind) for name, kind in GROUPS.items()]
@@ -147,19 +146,17 @@ def options() -> str:
 
 def options_without_effect() -> str:
     """docs/reference/options_without_effect.md."""
-    lines = ["# Options without effect so far\n",
-             "These options are checked, kept, copied and printed like all others, but the work "
-             "that gives\nthem their effect is not done yet. Using one logs a warning, once.\n",
+    lines = ["# Options without effect\n",
+             "poptorch checks, stores, copies and prints these options, but they have no effect "
+             "yet. Using one\nlogs one warning.\n",
              "| option | requires |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
-    lines += [f"| `{variable}` (environment) | {LATER[work]} |"
-              for variable, work in environment.WITHOUT_EFFECT.items()]
-    lines += ["", "These are checked and kept, without a warning, and change nothing but "
-              "attributes that the IR text shows:", "", "| name | requires |", "|---|---|"]
+    lines += ["", "poptorch checks and stores these without a warning. They change only "
+              "attributes in the IR text:", "", "| name | requires |", "|---|---|"]
     lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
-    lines += ["", "Deprecated ones never have an effect, and say so by a DeprecationWarning:", "",
+    lines += ["", "Deprecated options have no effect and cause a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {row.deprecated} |"
@@ -191,11 +188,12 @@ def enums() -> str:
 def algorithms() -> str:
     """docs/reference/algorithms.md."""
     lines = ["# Algorithms\n",
-             "Where an operation can be computed in several ways, the one is chosen that is "
-             "estimated to take\nthe least time; `PoplarExecutor.op_report(algorithms=True)` says "
-             "which. `POPTORCH_ALGORITHM` forces\nothers where they apply: "
+             "If an operation can be computed in several ways, poptorch chooses the algorithm with "
+             "the least\nestimated or [measured](../guide/determinism.md#measured-algorithms) time. "
+             "`PoplarExecutor.op_report(algorithms=True)`\nshows the choice. `POPTORCH_ALGORITHM` "
+             "forces others where they apply:\n"
              "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
-             "| name | what it is |", "|---|---|"]
+             "| name | description |", "|---|---|"]
     lines += [f"| `{family}:{name}` | {doc} |" for family, name, doc in _C.algorithms()]
     return "\n".join(lines) + "\n"
 
@@ -237,7 +235,8 @@ def models() -> str:
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
         _functions("Around a compilation",
                    "registerPreCompileHook registerPostCompileHook isRunningOnIpu "
-                   "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion", 3)])
+                   "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion "
+                   "devices", 3)])
 
 
 def blocks() -> str:
@@ -265,7 +264,7 @@ def extra_functions() -> str:
     """docs/reference/extra_functions.md."""
     names = ("for_loop cond dynamic_slice dynamic_update ipu_print_tensor "
              "ctc_beam_search_decoder nearest fps")
-    return "\n".join([_functions("Functions that PyTorch has not", names, 2),
+    return "\n".join([_functions("Functions that PyTorch lacks", names, 2),
                       class_("poptorch.CPU", poptorch.CPU)])
 
 
@@ -275,8 +274,8 @@ def optimizers() -> str:
     kinds = [kind for kind in vars(poptorch.optim).values()
              if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
-        "# Optimizers\n\nThose of `torch.optim` may be used as well, also those that this package "
-        "has no class for.\n",
+        "# Optimizers\n\nYou can also use the optimizers of `torch.optim`, including those "
+        "without a class here.\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),
@@ -284,8 +283,9 @@ def optimizers() -> str:
 
 
 def _kinds_of_optimizers() -> str:
-    lines = ["| kind | of each call | compiled in | state of a parameter: PyTorch's key, "
-             "`ipu_state` | shown in `ipu_param` |", "|---|---|---|---|---|"]
+    lines = ["| kind | may change between calls | fixed at compile time | state of a "
+             "parameter: PyTorch's key, `ipu_state` | shown in `ipu_param` |",
+             "|---|---|---|---|---|"]
     for spec in ROWS.values():
         hyper = ", ".join(f"`{hyper.key}`" for hyper in spec.hyper if hyper.key)
         states = "; ".join(f"`{state.key}`, `{state.outside}`"
@@ -300,7 +300,8 @@ def _kinds_of_optimizers() -> str:
 
 def testing() -> str:
     """docs/reference/testing.md."""
-    names = ("compare", "wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients")
+    names = ("compare", "wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients",
+             "stage_costs")
     functions = [
         function(f"poptorch.testing.{name}", inspect.unwrap(getattr(poptorch.testing, name)), 2)
         for name in names]
@@ -324,7 +325,7 @@ def custom_ops() -> str:
 def not_implemented() -> str:
     """docs/reference/not_there_yet.md."""
     lines = ["# Functions and classes that are not implemented\n",
-             "These names exist; calling one raises a `poptorch.Error` that says so.\n",
+             "These names exist. Calling one raises a `poptorch.Error`.\n",
              "| name | requires |", "|---|---|"]
     methods = re.findall(r'_not_implemented\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
     lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]

@@ -184,7 +184,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-# The ports that train beside PyTorch, and arguments with which they take little time.
+# The ports that compare with PyTorch, and arguments with which they are fast.
 BESIDE_PYTORCH = {
     "beam_search": ["--steps", "12", "--batch", "20", "--width", "16"],
     "ctc_reader": ["--steps", "12", "--batch", "8"],

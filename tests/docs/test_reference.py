@@ -8,7 +8,6 @@ import pytest
 
 import poptorch
 from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
-from poptorch._device import environment
 from tests.docs.reference_pages import GROUPS, PAGES, options_without_effect
 from tests.helpers import ROOT, check_golden
 
@@ -22,8 +21,7 @@ def test_the_page_that_warnings_name_is_there():
     text = options_without_effect()
     rows = [row for kind in GROUPS.values() for row in kind._ROWS]
     assert all(LATER[row.later] in text for row in rows if row.later)
-    later = [*(row.later for row in rows if row.later), *environment.WITHOUT_EFFECT.values()]
-    later += LATER_IN_SILENCE.values()
+    later = [row.later for row in rows if row.later] + list(LATER_IN_SILENCE.values())
     for name in LATER_IN_SILENCE:
         if name.startswith("poptorch."):
             assert callable(operator.attrgetter(name.removeprefix("poptorch."))(poptorch)), name

@@ -26,7 +26,7 @@ MODES = pytest.mark.parametrize("mode", list(poptorch.DataLoaderMode))
 
 
 class LibraryLoader(TorchDataLoader):
-    """The loader of a library that knows nothing of poptorch, with a collate function."""
+    """The loader of a library that does not support poptorch, with a collate function."""
 
     def __init__(self, dataset, batch_size=1, shuffle=False, follow=None, **kwargs):
         kwargs.pop("collate_fn", None)

@@ -124,7 +124,7 @@ def test_the_mode_between_wrapping_and_the_first_call():
 
 
 def test_attributes_of_the_users_module():
-    """They are read and set through the executor; what the module lacks is the executor's."""
+    """They are read and set through the executor; missing attributes are the executor's."""
     class Named(Net):
         def __init__(self):
             super().__init__()

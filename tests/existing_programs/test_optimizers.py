@@ -142,7 +142,7 @@ def test_groups_with_keys_of_other_programs():
 
 
 def test_hints_warn_once(capsys):
-    from poptorch.blocks import _warn_of_hints  # to begin anew
+    from poptorch.blocks import _warn_of_hints  # to start again
 
     _warn_of_hints.cache_clear()
     for _ in range(2):

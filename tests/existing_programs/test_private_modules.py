@@ -205,7 +205,7 @@ def test_scopes_and_casts_in_hooks():
 
 
 def test_back_end_enumerations():
-    import popart  # beside us, as in other versions
+    import popart  # next to us, as in other versions
 
     strategy = int(popart.SubgraphCopyingStrategy.JustInTime)
     options = poptorch.Options()

@@ -1,4 +1,4 @@
-"""Arguments that are no tensors: a file has what was compiled in."""
+"""Non-tensor arguments: a file has the values that were compiled in."""
 
 from types import SimpleNamespace
 

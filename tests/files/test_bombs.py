@@ -29,7 +29,7 @@ def replaced(name, size, fill):
 
 
 def packed(path, target, compression):
-    """The same members, packed anew."""
+    """The same members, packed again."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w", compression) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name))

@@ -78,7 +78,7 @@ def test_attributes_of_tensors_that_lead_to_them(tmp_path):
 
 
 class Permuted(torch.nn.Module):
-    """Tensors that lie in memory otherwise than row by row."""
+    """Tensors that are not row-major."""
 
     def __init__(self):
         super().__init__()

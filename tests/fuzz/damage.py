@@ -265,7 +265,7 @@ def hidden_sizes(draw, data: bytes) -> bytes:
 # -- members ---------------------------------------------------------------------------------------
 
 def damaged_member(draw, name: str, data: bytes) -> bytes:
-    """A member that is nearly what it was."""
+    """A member with a small change."""
     if draw(st.integers(0, 9)) == 0:
         return damaged_bytes(draw, data)
     if name.endswith(".json"):
@@ -324,7 +324,7 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 
 def packed(members: dict[str, bytes], twice, is_signed: bool,
            compression: int = zipfile.ZIP_STORED) -> bytes:
-    """A zip of members, of which those in ``twice`` come a second time."""
+    """A zip of members; those in ``twice`` occur a second time."""
     members = dict(members)
     if is_signed:
         manifest = json.loads(members["manifest.json"])

@@ -38,7 +38,7 @@ class ExecutorHistories(RuleBasedStateMachine):
     Attributes:
         tensors: on the host, by storage.
         rule: what they and the programs have.
-        executors: pairs of an executor and what the rule knows of its program.
+        executors: pairs of an executor and the rule's state for its program.
     """
 
     x: torch.Tensor

@@ -40,7 +40,7 @@ class Answer:
     """What came of it.
 
     Attributes:
-        result: hash of what the call returned; None where there was an error.
+        result: hash of the call's results; None if there was an error.
         error: class and message; None where there was none.
         is_loaded: whether the error, if any, came from the run.
         peak_bytes: the most memory that the process ever had.

@@ -13,7 +13,7 @@ import poptorch
 
 FACTOR = int(os.environ.get("POPTORCH_FUZZ", "1"))
 ACCEPTED = (poptorch.Error, TypeError, ValueError, AttributeError, AssertionError)
-# Making a failure smaller can take minutes, which the default run has not.
+# Shrinking a failure can take minutes, which the default run does not have.
 PHASES = (Phase.generate, Phase.shrink)[:1 if FACTOR == 1 else 2]
 
 # What Python and the engine say in cases without a message: no cause that a user can see.

@@ -204,7 +204,7 @@ def test_arguments_come_back(call, renew, data):
 
 
 class Loss(torch.nn.Module):
-    """A loss beside the rows it is made of; the gradient of the weight is the sum of the rows."""
+    """A loss and the rows it is made from; the gradient of the weight is the sum of the rows."""
 
     def __init__(self):
         super().__init__()

@@ -67,7 +67,7 @@ def test_damaged_files(saved, runner, tmp_path_factory, data):
     assert answer.peak_bytes < MOST_BYTES
     if answer.error is not None:
         check_refused(answer, path)
-    else:  # a program that was changed and signed anew is another program
+    else:  # a program that was changed and signed again is a different program
         assert is_signed or answer.result == result
 
 

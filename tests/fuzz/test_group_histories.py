@@ -1,4 +1,4 @@
-"""Histories of weights with a value for each group of replicas, beside one that all replicas share.
+"""Histories of weights with a value for each group of replicas, and of a shared one.
 
 Executors for inference and for training of one module, the host and its copies. After each step,
 host and the replicas of all devices are compared with ``weight_rule.py``.
@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 
 class Program(Holder):
-    """What the rule knows of an executor; of ``own`` the entries that the host has.
+    """The rule's state of an executor; of ``own`` the entries that the host has.
 
     Args:
         kind: of ``KINDS``.

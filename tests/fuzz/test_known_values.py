@@ -1,4 +1,4 @@
-"""Random computations with constants, views of them and changes of them, of which Python code reads
+"""Random computations with constants, views of them and changes of them, where Python code reads
 values: what is known is what eager reads."""
 
 import contextlib

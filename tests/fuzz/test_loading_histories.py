@@ -1,4 +1,4 @@
-"""Random histories of states that are saved and loaded, beside an eager loop.
+"""Random histories of states that are saved and loaded, compared with an eager loop.
 
 Two executors train the same parameters under other names, and one a part of them; between their
 steps the host makes some, with all gradients or a part of them. Each optimizer is loaded with what
@@ -193,7 +193,7 @@ class Histories(RuleBasedStateMachine):
         if not self.kept or data.draw(st.booleans()):
             self.keep_state("deepcopy")
         states = data.draw(st.sampled_from(self.kept))
-        # Where ours has no state it goes on with that of the former, eager's begins anew.
+        # Where ours has no state it keeps the former one; eager's starts again.
         has_all = len(states[1]["state"]) == len([*self.eager.parameters()])
         if not (takes_over and has_all):
             self.destroy_all()

@@ -15,7 +15,7 @@ from poptorch._capture import capture
 from tests.capture.reference import captured_step
 from tests.fuzz.judge import budget
 
-# What is made of some terms; True where the first one is still there among the result's parts.
+# Results of some terms; True if the first term is still among the result's parts.
 OPERATIONS = {
     "add": (2, lambda a, b: a.sum() + b.sum(), False), "double": (1, lambda a: a * 2, False),
     "exp": (1, lambda a: (a * 0.1).exp(), False), "mean": (1, lambda a: a.mean() * 1.5, False),
@@ -29,14 +29,14 @@ LEAVES = ("cross_entropy", "mse_loss", "mse_loss", "unreduced", "number")
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """What the rule knows of a value.
+    """The rule's state of a value.
 
     Attributes:
         value: as eager computes it.
         flows: the reduced losses and marked values that it has its gradient from.
         holds: those of them that are among its parts as they are.
         is_of_losses: whether a loss flows into it, reduced or not.
-        before: what it is computed from.
+        before: the values it is computed from.
     """
 
     value: torch.Tensor

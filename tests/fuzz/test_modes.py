@@ -109,7 +109,7 @@ structures = st.recursive(st.sampled_from(sorted(RESULTS)), lambda inner: st.one
 
 
 class Steps(torch.nn.Module):
-    """Gives back what it is told to, counts its steps, and has a loss with a gradient of rows."""
+    """Returns the chosen values, counts its steps, and has a loss with a gradient of rows."""
 
     def __init__(self, structure):
         super().__init__()

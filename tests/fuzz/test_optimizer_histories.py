@@ -1,4 +1,4 @@
-"""Random histories of optimizers and of the executors that train with them, beside eager PyTorch.
+"""Random histories of optimizers and of their executors, compared with eager PyTorch.
 
 Each executor trains a part of its own; an optimizer holds parameters of several. Whatever happens,
 ``optimizer.state`` and ``state_dict()`` show what eager training has, and training goes on from it.
@@ -48,7 +48,7 @@ AROUND = {
     "value": ({"value": 0.015625}, {"value": 0.015625}, {}),
     "automatic": ({}, {"automatic": True}, {"loss_scaling": 64.0}),
 }
-# They have states of float32 beside weights of float64, until load_state_dict of PyTorch makes all
+# They have float32 states for float64 weights, until load_state_dict of PyTorch makes all
 # of that type; the device does not.
 SINGLE = {"nadam", "asgd"}
 # They divide by a difference of averages, which makes roundings larger.
@@ -297,7 +297,7 @@ class Histories(RuleBasedStateMachine):
     def load_state(self, data):
         index, states = data.draw(st.sampled_from(self.kept))
         pair = self.optimizers[index]
-        # Ours keeps what a state does not have, torch's begins anew.
+        # Ours keeps the values that a state lacks; torch's starts again.
         misses = pair[1].state_dict()["state"].keys() - states[1]["state"].keys()
         for optimizer, state in zip(pair, states):
             if not misses or self.is_torch:

@@ -76,7 +76,7 @@ class Reference:
 
 
 class Calls(RuleBasedStateMachine):
-    """An executor for training, driven beside its reference."""
+    """An executor for training, and its reference."""
 
     @initialize(accumulation=st.sampled_from([1, 1, 2]), settings=SETTINGS,
                 seed=st.integers(0, 2**20))

@@ -59,7 +59,7 @@ def test_the_judge_measures_an_error_by_eagers(size, own, accepted, found):
 
 @pytest.mark.parametrize("computed, is_wrong", [(torch.float32, False), (torch.float64, True)])
 def test_the_judge_accepts_roundings_of_the_type_that_is_computed_in(computed, is_wrong):
-    """A float64 buffer of which the device keeps float32: eager's one rounding may be small."""
+    """A float64 buffer that is float32 on the device: eager's one rounding may be small."""
     reference = {"state b0": torch.tensor([2.5], dtype=torch.float64)}
     near = {"state b0": torch.tensor([2.5], dtype=computed)}
     ours = {"state b0": reference["state b0"] + 2.0**-23}

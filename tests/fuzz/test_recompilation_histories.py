@@ -83,7 +83,7 @@ STEPS = st.one_of(
 
 
 class History:
-    """The executors, and a module that eager runs beside them."""
+    """The executors, and a module that eager runs too."""
 
     def __init__(self, seed: int):
         torch.manual_seed(seed)

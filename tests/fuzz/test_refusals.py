@@ -152,7 +152,7 @@ def test_what_eager_refuses_is_refused_in_its_class(seed):
             function, tensors, arguments, keywords = call
             shapes = [f"{t.dtype}{list(t.shape)}" for t in tensors]
             failures.append(f"{function} {shapes} {arguments} {keywords}\n{error}")
-    # Of two reasons to refuse a call, eager and we may tell another one.
+    # If there are two reasons to refuse a call, eager and poptorch may name different ones.
     shown = "\n\n".join(failures[:40])
     assert len(failures) <= max(1, number // 100), f"{len(failures)} of {number + 1}\n{shown}"
     assert count > CALLS * FACTOR // 4

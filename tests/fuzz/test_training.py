@@ -1,4 +1,4 @@
-"""Training steps of random programs, on arguments of any structure, beside PyTorch.
+"""Training steps of random programs, on arguments of any structure, compared with PyTorch.
 
 Where all numbers are small whole numbers, every sum is exact and results must be equal. Elsewhere
 PyTorch's own error is the measure; it is that of several runs in float32 from weights that differ
@@ -160,7 +160,7 @@ class Case:
         return self.iterations * self.replicas * self.accumulation
 
     def arguments(self):
-        """Made anew: the tensors of the call."""
+        """Made again: the tensors of the call."""
         draw = torch.Generator().manual_seed(self.seed)
 
         def made(leaf):

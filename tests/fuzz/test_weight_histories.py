@@ -57,7 +57,7 @@ KINDS = {"infer a": ("a", False, False), "infer b": ("b", False, False),
 
 
 class Program(Holder):
-    """What the rule knows of an executor."""
+    """The rule's state of an executor."""
 
     def __init__(self, kind):
         self.parts, self.trains, self.counts = KINDS[kind]

@@ -7,7 +7,7 @@ class Holder(abc.ABC):
     """A program with copies.
 
     Args:
-        storages: names of what it has copies of.
+        storages: names of the storages it has copies of.
 
     Attributes:
         device: its values, by name, while it has a device.

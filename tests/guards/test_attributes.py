@@ -47,7 +47,7 @@ def test_tensors_in_objects_are_put_back_with_a_warning(capsys):
     model = poptorch.inferenceModel(module, quiet_options())
     for _ in range(2):
         assert torch.equal(model(torch.ones(2)), torch.full((2,), 2.0))
-    (new,) = vars(module.caches[0]).pop("new")  # forward has not read it
+    (new,) = vars(module.caches[0]).pop("new")  # forward did not read it
     assert new.is_meta and new.shape == (2,)
     check_as_before(module.caches[0])
     told = " ".join(capsys.readouterr().err.split())

@@ -36,7 +36,7 @@ def names(function, *arguments, module=None):
 
 
 def objects(function, module=None):
-    """What names lead to, of which the attributes are noted as forward reads them."""
+    """Objects that names lead to; reads of their attributes are recorded while forward runs."""
     module = Function(function) if module is None else module
     return {path for _, path in globals_read.names_outside(module, (), Draws())[1]}
 

@@ -335,7 +335,7 @@ graph body {{
 
 
 def loops_in_loops(count):
-    """The texts of graphs of which each one runs the next, ``main`` first."""
+    """The texts of graphs where each runs the next, ``main`` first."""
     names = ["main", *(f"g{i}" for i in range(count))]
     bodies = [f"  loop {{body=@{name}, count=1}}\n" for name in names[1:]] + [""]
     return [f"graph {name} {{\n{body}  output\n}}\n" for name, body in zip(names, bodies)]

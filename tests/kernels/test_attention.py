@@ -45,7 +45,7 @@ def test_gradients_in_halves_are_as_exact_as_their_type(seed, dtype):
 
 
 def test_what_gradients_of_large_scores_have_in_common_cancels(seed):
-    """Keys that differ by little, and scores of which float32 has no digit behind the point."""
+    """Similar keys, and scores for which float32 has no digit after the point."""
     module, weights = Attention(torch.float32), torch.rand(1, 2, 5, 4) + 1000
     with torch.no_grad():
         module.q.mul_(300).add_(500)

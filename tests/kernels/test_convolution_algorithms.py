@@ -234,7 +234,10 @@ def check_all(name, problems, dtypes, layouts=LAYOUTS):
 def has_unit(name):
     """Whether this processor has what an algorithm is for, and may use it."""
     with open("/proc/cpuinfo", encoding="utf-8") as text:
-        return UNITS[name] in text.read().split() and _C.isa() == "avx512"
+        least = "amx" if UNITS[name].startswith("amx") else "avx512"
+        levels = _C.machine_isas()
+        return UNITS[name] in text.read().split() \
+            and least in levels[:levels.index(_C.isa()) + 1]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -142,7 +142,7 @@ def test_gradients_of_a_permuted_result(dims, dtype, step):
     (torch.nn.Conv1d(16, 16, 3, groups=16), torch.nn.BatchNorm1d(16), (4, 16, 20)),
 ], ids=["one pixel", "pixels", "image", "volume", "wide", "depthwise"])
 def test_batch_norm_in_weights_of_any_kind_of_convolution(layer, norm, sizes):
-    """The folded weights are f32 beside f16 images: no kernel may read them as f16."""
+    """The folded weights are f32 and the images f16: no kernel may read the weights as f16."""
     net = torch.nn.Sequential(layer, norm).half().eval()
     x = torch.randn(sizes).half()
     expected = copy.deepcopy(net).double()(x.double())

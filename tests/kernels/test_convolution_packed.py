@@ -1,4 +1,4 @@
-"""Convolutions for inference by loops of our own, with weights as they lie in the module."""
+"""Convolutions for inference with our own loops, with weights in the module's layout."""
 
 import numpy as np
 import pytest
@@ -124,7 +124,7 @@ def test_networks_read_weights_in_place(channels, kernel):
 @pytest.mark.parametrize("stride", [(1, 3), (3, 1), (2, 2)])
 @pytest.mark.parametrize("outputs", [1, 4])
 def test_images_of_one_channel(outputs, stride, activation, residual_at):
-    """They lie in two orders of dimensions, of which ATen and oneDNN each take another one."""
+    """They have two memory orders; ATen and oneDNN choose different ones."""
     x, w = whole_numbers(2, 1, 4, 4), whole_numbers(outputs, 1, 3, 3)
     expected = torch.nn.functional.conv2d(x.contiguous(), w, stride=stride)
     check_exact(expected, residual_at, activation, x, w, stride, is_packed=True)

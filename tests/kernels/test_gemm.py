@@ -8,7 +8,7 @@ from poptorch import _C, Error
 from tests.helpers import run_python
 from tests.ops.sample import TORCH, from_host, to_host
 
-# Whether a and b lie in memory by columns.
+# Whether a and b are column-major.
 in_all_layouts = pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 
 
@@ -226,7 +226,7 @@ def test_products_by_loops(size, turned):
 
 @pytest.mark.usefixtures("loops")
 def test_bits_of_loops_depend_on_nothing_around():
-    """Neither on the number of threads nor on the rows and columns beside an element."""
+    """Neither on the number of threads nor on the other rows and columns."""
     a, b = matrix(131, 700, False), matrix(700, 1100, True)
     whole = product(a, b)
     for threads in (2, 3, 7):

@@ -1,4 +1,4 @@
-"""Each algorithm of matrix products, forced on problems of all forms, beside eager."""
+"""Each algorithm of matrix products, forced on problems of all forms, compared with eager."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ FLOATS = ["f32", "f64", "f16", "bf16"]
 INTEGERS = ["u8", "i8", "i16", "i32", "i64"]
 UNITS = {"bf16x3": _C.has_bf16x3_gemm}
 
-# What an algorithm does not compute is computed by another one, which would be tested twice.
+# Another algorithm computes what this one does not, and would be tested twice.
 TYPES = {"bf16_unit": ["bf16"], "bf16_loops": ["bf16"], "float16_blocks": ["f16", "bf16"],
          "blas": FLOATS, "split_k": FLOATS, "loops": FLOATS + INTEGERS}
 PAIRS = [(name, dtype) for name in ALGORITHMS
@@ -147,7 +147,7 @@ def test_bits_do_not_depend_on_threads(force, name, dtype, seed):
 def chosen(dtype, m, k, n, turned=False):
     """The attribute of a compiled product, whose result is compared, too.
 
-    ``turned``: b lies in memory by columns.
+    ``turned``: b is column-major.
     """
     b_type = f"{dtype}[{k},{n}]"
     of_b = f'stream_in {{stream="b"}} : {b_type}'

@@ -30,7 +30,7 @@ class Totals(torch.nn.Module):
 @SIXTEEN_BIT
 @pytest.mark.parametrize("is_trained", [True, False], ids=["training", "inference"])
 def test_batch_norm(dtype, is_trained):
-    # Statistics are float32 beside images of 16 bits.
+    # Statistics are float32, images have 16 bits.
     module, x = Normalized().to(dtype), torch.randn(4, 8, 64, 64, dtype=dtype)
     if is_trained:
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""Losses of classes: targets that are none, of which the first is named; rows that do not count."""
+"""Losses of classes: the first invalid target is named; rows that do not count."""
 
 import re
 

@@ -25,7 +25,7 @@ def checked(x: torch.Tensor) -> torch.Tensor:
 
 @torch.library.custom_op("poptorch_test_own::keeping", mutates_args=())
 def keeping(x: torch.Tensor) -> torch.Tensor:
-    """Keeps what it is given."""
+    """Keeps its arguments."""
     kept.append(x[1:])
     return x + 1
 

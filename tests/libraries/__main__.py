@@ -23,7 +23,7 @@ from tests.helpers import check_narrow, to_dtype
 from tests.libraries.models import MODELS, REFUSED
 from tests.networks import harness
 
-# Where `make libraries` installs the library, beside which the packages of the environment count.
+# Where `make libraries` installs the library, in addition to the environment's packages.
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "libraries"
 
 

@@ -20,7 +20,7 @@ _IMAGES = {**_SIZES, "image_size": PIXELS, "patch_size": 8}
 _WINDOWS = {"embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4,
             "image_size": PIXELS, "patch_size": 4}
 
-# Settings of configurations, by family, beside those of the kind.
+# Settings of configurations, by family, in addition to those of the kind.
 ENCODERS = {
     "Albert": {"embedding_size": 16}, "Bert": {}, "BigBird": {"attention_type": "original_full"},
     "Camembert": {"pad_token_id": 1},

@@ -33,7 +33,7 @@ REFUSED = re.compile(
     "|the places at which it splits are a tensor|batch_norm.* has no functional form"
     # An index without elements, of a type that positions are not of.
     r"|the index is \w+\[(\d+,)*0\b.*positions are i32 or i64")
-_MEMORY = re.compile("^(new_)?empty")  # of which the values are not determined
+_MEMORY = re.compile("^(new_)?empty")  # with undefined values
 
 
 def main() -> int:
@@ -139,7 +139,7 @@ def _differ(one, other) -> bool:
 
 
 def _check(name: str, ours, draws: list, wide, is_random: bool) -> None:
-    """``draws`` are eager's results, of which the first is as it is."""
+    """``draws`` are eager's results; the first is unchanged."""
     eager = draws[0]
     if not isinstance(eager, torch.Tensor):  # a number, or no gradient
         assert ours is eager or ours == eager, f"{name}: {ours}, not {eager}"

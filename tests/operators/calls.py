@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 import poptorch
 
-# Where `make operators` installs what torch's own tests need, beside the packages that there are.
+# Where `make operators` installs what torch's own tests need, in addition to other packages.
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "operators"
 
 
@@ -96,7 +96,7 @@ def _described(x) -> str:
 
 @contextlib.contextmanager
 def torchs_samples() -> Iterator[list]:
-    """What torch knows of its operators for its tests; those have an argument parser of their own,
+    """torch's operator data for its tests; those have an argument parser of their own,
     and a package that it does without elsewhere."""
     before, sys.argv = sys.argv, sys.argv[:1]
     sys.path.append(str(FOLDER))

@@ -1,4 +1,4 @@
-"""Samples of op rows: what they are, and how a row is computed from one.
+"""Samples of op rows, and how a row is computed from one.
 
 A file ``samples/<family>.py`` holds lists of them, ``SAMPLES`` and ``BADS``; ``test_ops.py`` runs
 every check on every sample. To cover a row, add a line:

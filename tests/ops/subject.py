@@ -31,7 +31,7 @@ class Subject:
         self._results = {}
 
     def again(self, threads=1):
-        """The same with operands made anew; with other ones only where settings change them."""
+        """The same with new operands; different ones only where settings change them."""
         other = Subject(self.sample, self.seed, threads)
         pairs = zip(self.inputs, other.inputs, strict=True)
         if all(a is b is None or torch.equal(a, b) for a, b in pairs):

@@ -1,6 +1,6 @@
 """Tensors without elements, in whole models forward and backward: what eager gives, or refuses.
 
-Several of them are alive at once beside others, so that one that lies where another lies shows.
+Several of them are alive at once with others, so that a shared address is visible.
 """
 
 import copy
@@ -94,7 +94,7 @@ def check_equal(name, ours, eager):
 
 
 def check_cases(cases):
-    """One training step of a model of the cases, beside eager."""
+    """One training step of a model of the cases, compared with eager."""
     model = Model(cases)
     eager, x = copy.deepcopy(model), torch.randn(5)
     loss, expected = eager(x)

@@ -1,4 +1,4 @@
-"""Every sample is checked in every way, and each check finds what it is there for."""
+"""Every sample is checked in every way, and each check finds its kind of error."""
 
 import pytest
 import torch

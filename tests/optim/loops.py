@@ -1,4 +1,4 @@
-"""Training beside an explicit loop of PyTorch, with micro-batches, replicas and clipping."""
+"""Training compared with an explicit PyTorch loop, with micro-batches, replicas and clipping."""
 
 import copy
 
@@ -64,7 +64,7 @@ def train(make, reference, opts=None, *, steps=5, dtype=torch.float32, norm=None
         if value is not None:
             torch.nn.utils.clip_grad_value_(eager.parameters(), value)
         theirs.step()
-        if micro == 1:  # what the user sees is not scaled
+        if micro == 1:  # the loss that the user sees is not scaled
             tolerance = 1e-5 if dtype is torch.float32 else 2e-2
             torch.testing.assert_close(loss.double(), expected.detach(), rtol=tolerance, atol=1e-3)
     off = max(float((a.detach().double() - b.detach()).norm() / b.detach().norm())

@@ -59,7 +59,7 @@ def states(optimizer):
 
 @pytest.mark.parametrize("accumulation, replicas", [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_the_factor_goes_up_and_down(accumulation, replicas):
-    """Beside the machine in Python, for updates of which some overflow."""
+    """Compared with the rule in Python, for updates that overflow sometimes."""
     net, machine = Times(), Machine(2.0**10)
     optimizer = poptorch.optim.SGD(net.parameters(), lr=2.0**-10, loss_scaling=2.0**10)
     opts = options(accumulation, replicas, automatic=True)

@@ -41,7 +41,7 @@ def test_clipping_on_the_host_is_told_of_once(clip, caplog):
 
 
 def test_clipping_of_what_the_host_trains(caplog):
-    """Nothing is told of parameters of no device, nor of gradients of the host."""
+    """No warning for parameters without a device, nor for gradients of the host."""
     net, other = compiled()[0], Net()
     for module in (net, other):
         torch.nn.functional.mse_loss(module.first(torch.ones(6)), torch.ones(8)).backward()

@@ -1,4 +1,4 @@
-"""options.Training.gradientClipping, beside clip_grad_norm_ and clip_grad_value_ of PyTorch."""
+"""options.Training.gradientClipping, compared with clip_grad_norm_ and clip_grad_value_."""
 
 import copy
 import functools

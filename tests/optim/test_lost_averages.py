@@ -1,4 +1,4 @@
-"""Averages of which the newest gradient is all: nothing of an old one is left, however large."""
+"""Averages that are the newest gradient: nothing of an old one is left, however large."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Muon on the device beside PyTorch's, whose matrices with orthogonal rows are in bfloat16."""
+"""Muon on the device compared with PyTorch's, whose orthogonal matrices are in bfloat16."""
 
 import copy
 

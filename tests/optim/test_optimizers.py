@@ -261,7 +261,7 @@ NETWORKS = [*SETTINGS, ("LAMB", {"lr": 0.05, "weight_decay": 0.1}),
 @pytest.mark.parametrize(("name", "settings"), NETWORKS,
                          ids=[f"{n}-{'-'.join(s)}" for n, s in NETWORKS])
 def test_a_network_by_the_numeric_rule(name, settings):
-    """Ten steps, the weights and losses of which are as near to float64 as eager's are."""
+    """Ten steps, whose weights and losses are as close to float64 as eager's."""
     package = poptorch.optim if hasattr(poptorch.optim, name) else torch.optim
     nets = [Net(), Net(), Net().double()]
     for net in nets[1:]:

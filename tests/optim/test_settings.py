@@ -234,7 +234,7 @@ def test_types_of_states(name, kind, settings):
 def test_states_of_half_weights(package, wanted):
     """float32 where poptorch.optim does not say otherwise, and as PyTorch has them else.
 
-    PyTorch's weights and states are rounded likewise. Gradients are so large that float16 has
+    PyTorch's weights and states are rounded the same way. Gradients are so large that float16 has
     enough bits for their squares, and eps is so large that a gradient of nearly zero, of which
     rounding decides the sign, does not move a weight as far as any other.
     """

@@ -97,7 +97,7 @@ def test_a_parameter_that_comes_later_is_taken_up():
     pair.train(2)
     for optimizer, net in ((pair.optimizer, pair.net), (pair.reference, pair.eager)):
         optimizer.param_groups[0]["params"].append(net.second.weight)
-    pair.train(2)  # one group, of which parameters have made different numbers of steps
+    pair.train(2)  # one group, whose parameters have different step counts
     pair.check()
     for optimizer in (pair.optimizer, pair.reference):
         del optimizer.state[optimizer.param_groups[0]["params"].pop(0)]

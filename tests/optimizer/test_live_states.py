@@ -192,7 +192,7 @@ def test_what_the_host_writes_is_taken_up(package):
     for optimizer, net in ((pair.optimizer, pair.net), (pair.reference, pair.eager)):
         weight = net.fc.weight
         optimizer.state[weight]["exp_avg"].mul_(0.5)
-        optimizer.state[weight]["exp_avg_sq"].numpy()[:] *= 2  # no version tells of this one
+        optimizer.state[weight]["exp_avg_sq"].numpy()[:] *= 2  # no version counter sees this one
         del optimizer.state[net.fc.bias]
         optimizer.state[net.conv.bias] = {
             key: value.clone() * 3 for key, value in optimizer.state[net.conv.bias].items()}
@@ -294,7 +294,7 @@ def test_half_precision():
 
 
 class Around(torch.nn.Module):
-    """A module around another one, which two executors share."""
+    """A module around another module, which two executors share."""
 
     def __init__(self, core, factor):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The algorithm that computes an op stands in the planned text, and is chosen anew from it."""
+"""The algorithm that computes an op is in the planned text, and is chosen again from it."""
 
 import re
 

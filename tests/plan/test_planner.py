@@ -17,7 +17,7 @@ ADDRESS = re.compile(r"\b(addr|scratch_addr)=(\[[^]]*\]|\d+)")
 
 
 def equal(ours, expected):
-    """Equal bits, where a NaN is as good as another one."""
+    """Equal bits; any NaN equals any other."""
     return torch.equal(ours.nan_to_num(), expected.nan_to_num())
 
 
@@ -94,7 +94,7 @@ FIXED = (" view ", " loop ", " input ", " state ", "assign ", " constant ")
 
 
 def corrupted(text, rng):
-    """Planned text with the address of one value changed to that of another one."""
+    """Planned text with the address of one value changed to that of another value."""
     lines = text.splitlines()
     movable = [i for i, line in enumerate(lines) if re.search(r"[{ ]addr=\d", line)
                and not any(name in line for name in FIXED)]
@@ -137,6 +137,32 @@ def test_memory_of_dead_values_is_used_again():
     for step in (_C.place, _C.schedule, _C.plan):
         step(module)
     assert _C.memory_report(module)["arena"] == 2 * 64 * 64 * 4
+
+
+def test_equal_zeros_of_two_sums_are_copied_outside_of_the_loop():
+    module = _C.parse("""
+graph main {
+  %zero = full {dtype=dtype:f32, fill_value=0.0, size=[64]} : f32[64]
+  %l0, %l1 = loop %zero, %zero {body=@micro, count=8} : f32[64], f32[64]
+  stream_out %l0 {stream="a"}
+  stream_out %l1 {stream="b"}
+  output
+}
+
+graph micro {
+  %a = input {index=0} : f32[64]
+  %b = input {index=1} : f32[64]
+  %x = stream_in {stream="x"} : f32[64]
+  %0 = accumulate %a, %x {scale=1.0} : f32[64]
+  %1 = exp %x : f32[64]
+  %2 = accumulate %b, %1 {scale=1.0} : f32[64]
+  output %0, %2
+}
+""")
+    for step in (_C.place, _C.schedule, _C.plan):
+        step(module)
+    body = module.text().partition("graph micro")[2]
+    assert "contiguous" not in body, body
 
 
 def test_ten_thousand_ops_take_seconds():

@@ -55,7 +55,7 @@ def _tqdm() -> dict:
 
 
 def record() -> dict[str, object]:
-    """The state of this process, by what it is of."""
+    """The state of this process, by kind."""
     umask = os.umask(0)
     os.umask(umask)
     return {

@@ -1,4 +1,4 @@
-"""A prefix beam search as it is told: a dictionary of prefixes, step by step."""
+"""A textbook prefix beam search: a dictionary of prefixes, step by step."""
 
 import math
 from collections import defaultdict
@@ -7,7 +7,7 @@ import torch
 
 
 def log_sum(a: float, b: float) -> float:
-    """The logarithm of the sum of two numbers of which there are logarithms."""
+    """The logarithm of the sum of two numbers given by their logarithms."""
     low, high = min(a, b), max(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 

@@ -11,7 +11,7 @@ from tests.public_ops.refusals import check_refused
 
 
 class Both(torch.nn.Module):
-    """A slice of one parameter, another one put into it."""
+    """A slice of one parameter, and another parameter written into it."""
 
     def __init__(self, dtype=torch.float32, dim=0, step=1):
         super().__init__()

@@ -87,7 +87,7 @@ def gradients_of(net: torch.nn.Module, eager: torch.nn.Module | None = None) -> 
 
 
 class Hooked(torch.nn.Module):
-    """A function of the host of several results, of which each depends on some arguments."""
+    """A function of the host with several results, each of which depends on some arguments."""
 
     def __init__(self, result: int):
         super().__init__()
@@ -129,7 +129,7 @@ class Squared(torch.autograd.Function):
 
 
 class Behind(torch.nn.Module):
-    """A function of the host of several results, of which each depends on some arguments."""
+    """A function of the host with several results, each of which depends on some arguments."""
 
     def __init__(self, function, read: slice):
         super().__init__()

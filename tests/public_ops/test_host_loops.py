@@ -74,7 +74,7 @@ def test_a_branch_that_is_not_taken():
 
 
 class Layouts(torch.nn.Module):
-    """Several results that lie in memory otherwise than row by row, one without a gradient."""
+    """Several results that are not row-major, one without a gradient."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""How results of loops and branches lie in memory, and what shares it: as eager."""
+"""The memory layout of results of loops and branches, and shared memory: as in eager."""
 
 import pytest
 import torch

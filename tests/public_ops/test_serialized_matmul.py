@@ -143,7 +143,7 @@ def test_the_report_shows_what_it_saves(mode):
 
 
 class Tied(nn.Module):
-    """An embedding of which the output is the transposed one, on two IPUs."""
+    """An embedding whose transposed table is the output layer, on two IPUs."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Functions that say something about a tensor: what the program has of it."""
+"""Functions that annotate a tensor, and the annotation in the program."""
 
 import pytest
 import torch

@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _noted(state: Path, resume: bool, chosen: dict[str, str]) -> dict[str, Result]:
-    """What an earlier run found noticed by the test that is asked now; begins anew otherwise."""
+    """The names that an earlier run found noticed by the same test; otherwise starts again."""
     state.parent.mkdir(parents=True, exist_ok=True)
     if not resume:
         state.write_text("")

@@ -27,6 +27,7 @@ EFFECTS = {
     "setExecutionStrategy": _DEVICE + "test_execution_strategy",
     "useIpuModel": _DEVICE + "test_use_ipu_model",
     "useIpuId": _DEVICE + "test_one_executor_holds_a_device",
+    "system": "tests/device/test_systems.py::test_the_option_chooses_the_system",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
@@ -44,6 +45,10 @@ EFFECTS = {
        for kind in ("Weight", "Optimizer", "Accumulator", "Activation")},
     "TensorLocationSettings.useOnChipStorage": _LOCATIONS + "test_each_kind_moves[Weight]",
     "TensorLocationSettings.minElementsForOffChip": _LOCATIONS + "test_small_tensors_stay",
+    "TensorLocationSettings.useReplicatedTensorSharding":
+        "tests/translate/test_sharding.py::test_each_replica_has_a_part_of_the_states[2]",
+    "TensorLocationSettings.minElementsForReplicatedTensorSharding":
+        "tests/translate/test_sharding.py::test_small_tensors_stay_whole",
     "Training.gradientAccumulation": _DATA + "test_accumulation",
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":

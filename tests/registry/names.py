@@ -16,6 +16,7 @@ HELPERS = {
     "include_path": "tests/custom_ops/test_mistakes.py::test_the_build_of_torch",
     "ipuHardwareIsAvailable": _API + "test_effects_device.py::test_no_system_is_present",
     "ipuHardwareVersion": _API + "test_effects_device.py::test_no_system_is_present",
+    "devices": "tests/device/test_systems.py::test_devices",
     "Attribute": _PROGRAMS + "test_optimizers.py::test_hints_warn_once",
     "isCompilingWithDispatcher":
         _PROGRAMS + "test_private_modules.py::test_names_for_the_log_and_the_version",

@@ -2,7 +2,7 @@
 
 A setter, and a method that gives its object back, returns the object; a decorator returns what it
 is given, `BeginBlock` its layer. A property and every other function return None; what is no
-function becomes None. A class loses its `__init__`, so that objects know nothing; one that is a
+function becomes None. A class loses its `__init__`, so that objects have no state; one that is a
 context neither begins nor ends anything, one with abstract methods asks for none; the class that
 marks optimizers marks none. All members of an enumeration become its first one.
 """
@@ -49,7 +49,7 @@ def owner_of(name: str) -> tuple[object, str]:
     owner = poptorch
     for part in path:
         owner = getattr(owner, part)
-        # A group of options: its property gives an object, the class of which is meant.
+        # A group of options: its property returns an object, whose class is meant.
         if isinstance(owner, property):
             owner = owner.fget.__annotations__["return"]
     return owner, last

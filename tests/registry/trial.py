@@ -89,12 +89,12 @@ def _start(job: Callable, names: dict[str, str]) -> Connection:
 
 
 def _try_together(names: dict[str, str], tell: Callable[[Result], None]) -> None:
-    """Tries names whose tests are in one file; tells of those that are noticed."""
+    """Tries names whose tests are in one file; reports those that are noticed."""
     _pytest([*dict.fromkeys(names.values())], plugins=[_Forks(names, tell)])
 
 
 def _try_alone(names: dict[str, str], tell: Callable[[Result], None]) -> None:
-    """Tries one name, replaced before anything is collected; tells of it in any case."""
+    """Tries one name, replaced before anything is collected; always reports it."""
     (name, test), = names.items()
     begin = time.monotonic()
     verdict = _verdict_alone(name, test)

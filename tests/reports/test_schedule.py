@@ -16,7 +16,8 @@ def of(pipeline):
 def test_rows():
     schedule = of(Pipeline(3, 5, "interleaved", skips=[(0, 2)], off_chip=[1]))
     assert schedule.name == "interleaved" and schedule.micro_batches == 5
-    assert [(task.name, task.ipu, task.stage, task.part, task.offset) for task in schedule.tasks] == [
+    rows = [(task.name, task.ipu, task.stage, task.part, task.offset) for task in schedule.tasks]
+    assert rows == [
         ("micro.s0", 0, 0, "forward", 0), ("micro.s1", 1, 1, "forward", 1),
         ("micro.s2", 2, 2, "both", 2), ("micro.s1.back", 1, 1, "backward", 2),
         ("micro.s0.back", 0, 0, "backward", 2)]

@@ -1,4 +1,4 @@
-"""Golden cases of the passes that any target wants; what they are: ``tests/pass_cases.py``."""
+"""Golden cases of the passes for any target; ``tests/pass_cases.py`` describes them."""
 
 from pathlib import Path
 

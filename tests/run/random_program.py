@@ -70,7 +70,7 @@ class Graph:
         return self.define(text(operands), lambda env: meaning(*(env[a] for a in operands)))
 
     def _scattered(self, rng):
-        """A row of one value put into another one: its kernel works in place where it may."""
+        """A row of one value written into another value: its kernel works in place if it may."""
         into, source = self.pick(rng), self.pick(rng)
         row = f"%r{len(self.lines)}"
         self.lines.append(f"{row} = slice {source} {{dim=0, end=3, start=2}} : f32[1,{SIZE}]")

@@ -53,7 +53,7 @@ INNER = []  # a program that `through_inner` runs
 
 @torch.library.custom_op("poptorch_tests::through_inner", mutates_args=())
 def through_inner(x: torch.Tensor) -> torch.Tensor:
-    """Code of the user's that runs a program within the run of another one."""
+    """User code that runs a program inside the run of another program."""
     return INNER[-1](x=x[None])["ours"][0].clone()
 
 
@@ -119,7 +119,7 @@ def called(function, x, threads):
 
 def flushed(threads):
     torch.set_num_threads(threads)
-    torch.ones(1 << 20).div_(0)  # ends the process where the processor tells of it
+    torch.ones(1 << 20).div_(0)  # ends the process if the processor traps it
     return int((torch.full([1 << 20], 1e-40) * 0.5 == 0).sum())
 
 """

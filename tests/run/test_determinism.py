@@ -21,7 +21,7 @@ def digests(threads, deterministic, offset=0):
 
 @pytest.mark.sampled
 def test_every_run_gives_the_same_bits():
-    """Wherever the arguments lie in memory."""
+    """For any address of the arguments."""
     assert digests(2, False) == digests(2, False, 1)
 
 

@@ -188,7 +188,7 @@ def run_until_alarm():
         seconds = time.monotonic() - begin
         with pytest.raises(TimeoutError):
             signal.setitimer(signal.ITIMER_REAL, seconds / 4)
-            while True:  # beside other work one run may take as long as four
+            while True:  # with other work one run may take as long as four
                 model(x)
         assert len(model(x)) == len(x)
     finally:

@@ -242,7 +242,7 @@ PARTS = {"plain": _twice_sin, "checkpoint": _checkpointed, "marked": _marked,
 
 @pytest.mark.parametrize("part", PARTS)
 def test_backward_has_the_mask_of_forward(part, seed):
-    """In each micro-batch of each replica, and another one in each."""
+    """In each micro-batch of each replica, and different in each."""
     options = quiet_options(Training__gradientAccumulation=2, replicationFactor=2,
                             deviceIterations=2, outputMode=poptorch.OutputMode.All,
                             randomSeed=seed,

@@ -17,7 +17,7 @@ def options(**settings):
 
 
 class Trained(nn.Module):
-    """Three weights, of which an update can overflow in the midst."""
+    """Three weights; an update of the middle one can overflow."""
 
     def __init__(self, groups=None):
         super().__init__()

@@ -133,3 +133,123 @@ def test_all_reduce_in_groups(size, orthogonal):
 def test_groups_that_do_not_divide_the_replicas(size):
     with pytest.raises(Error, match=f"in groups of {size} replicas, there are 4"):
         Driver(GROUPED.format(size=size, orthogonal="false"), replicas=4)
+
+
+TWO_DTYPES = """
+graph main {
+  %x = stream_in {stream="x"} : f32[3,5]
+  %y = stream_in {stream="y"} : f32[7]
+  %a, %b = all_reduce %x, %y {op="mean"} : f32[3,5], f32[7]
+  stream_out %a {stream="a"}
+  stream_out %b {stream="b"}
+  output
+}
+"""
+
+
+def test_all_reduce_of_several_tensors():
+    x, y = torch.randn(2, 3, 5), torch.randn(2, 7)
+    out = Driver(TWO_DTYPES, replicas=2)(x=x, y=y)
+    assert torch.equal(out["a"], x.mean(0, keepdim=True).expand(2, 3, 5))
+    assert torch.equal(out["b"], y.mean(0, keepdim=True).expand(2, 7))
+    with pytest.raises(Error, match=r"operand 1 is f16\[7\], operand 0 is f32\[3,5\]"):
+        Driver(TWO_DTYPES.replace("f32[7]", "f16[7]"), replicas=2)
+
+
+PARTS = """
+graph main {{
+  %x = stream_in {{stream="x"}} : {dtype}[{n}]
+  %sum = all_reduce %x {{op="{op}"}} : {dtype}[{n}]
+  %part = reduce_scatter %x {{op="{op}", shards={shards}}} : {dtype}[{part}]
+  %own = shard %sum {{shards={shards}}} : {dtype}[{part}]
+  %whole = all_gather %part {{shards={shards}, size=[{n}]}} : {dtype}[{n}]
+  stream_out %sum {{stream="sum"}}
+  stream_out %part {{stream="part"}}
+  stream_out %own {{stream="own"}}
+  stream_out %whole {{stream="whole"}}
+  output
+}}
+"""
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 3, 4, 7, 5000])
+@pytest.mark.parametrize(("dtype", "op"), [("f32", "mean"), ("f16", "sum"), ("i32", "mean")])
+def test_parts(replicas, n, dtype, op):
+    """A part has the bits of the whole tensor; behind its end is its last element."""
+    part = -(-n // replicas)
+    text = PARTS.format(n=n, part=part, dtype=dtype, op=op, shards=replicas)
+    x = (torch.randn(replicas, n) * 50).to(DTYPES[dtype])
+    out = Driver(text, replicas=replicas)(x=x)
+    padded = [torch.cat([one, one[-1:].expand(replicas * part - n)]) for one in out["sum"]]
+    expected = torch.stack([whole.view(replicas, part)[r] for r, whole in enumerate(padded)])
+    assert torch.equal(out["own"], expected)
+    assert torch.equal(out["part"], expected)
+    assert torch.equal(out["whole"], out["sum"])
+
+
+@pytest.mark.parametrize(("facts", "words"), [
+    ({"shards": 3, "part": 2}, "cuts a tensor into 3 parts, there are 2 replicas"),
+    ({"shards": 0, "part": 3}, "shards is 0. Give 1 or more"),
+])
+def test_wrong_parts(facts, words):
+    with pytest.raises(Error, match=words):
+        Driver(PARTS.format(n=6, dtype="f32", op="sum", **facts), replicas=2)
+
+
+def test_a_gather_of_something_else():
+    text = PARTS.format(n=6, part=3, dtype="f32", op="sum", shards=2).replace(
+        "size=[6]} : f32[6]", "size=[4]} : f32[4]")
+    with pytest.raises(Error, match=r"x is f32\[3\], one of 2 parts of f32\[4\] has 2 elements"):
+        Driver(text, replicas=2)
+
+
+SHARDED = """
+graph main {{
+  %s = state {{path="s", shard_of=[{sizes}]}} : f32[{part}]
+  %t = neg %s : f32[{part}]
+  assign %t {{path="s"}}
+  output
+}}
+"""
+
+
+@pytest.mark.parametrize(("sizes", "part"), [("2, 3", 2), ("7", 3), ("1", 1)])
+def test_the_host_has_the_whole_of_a_sharded_state(sizes, part):
+    driver = Driver(SHARDED.format(sizes=sizes, part=part), replicas=3)
+    state = driver.states["s"]
+    assert state.bytes == 4 * torch.Size(state.sizes).numel() and state.shard_bytes == 4 * part
+    value = torch.randn(state.sizes)
+    driver.write("s", value)
+    driver()
+    assert torch.equal(driver.read("s"), -value)
+    assert torch.equal(driver.read("s", replica=2), -value)
+    assert driver.executable.is_same_in_replicas("s")
+    driver.executable.release(set())
+    assert torch.equal(driver.read("s"), -value)
+    driver.write("s", value)
+    driver.executable.restore()
+    driver()
+    assert torch.equal(driver.read("s"), -value)
+    driver.executable.clear_state("s")
+    assert not driver.read("s").any()
+
+
+def test_one_replicas_part_is_written_alone():
+    driver = Driver(SHARDED.format(sizes="7", part=3), replicas=3)
+    driver.write("s", torch.arange(7.0))
+    driver.write("s", torch.full((7,), 9.0), replica=1)
+    assert driver.read("s").tolist() == [0, 1, 2, 9, 9, 9, 6]
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    (SHARDED.format(sizes="7", part=4),
+     r'replicas have 4 elements of the state "s", which is f32\[7\]; each of 3 replicas needs 3'),
+    (SHARDED.format(sizes="7", part="1,3"), "a part of a sharded state is a row of elements"),
+    (SHARDED.format(sizes="7", part=3).replace(
+        "  %t", '  %u = state {path="s", shard_of=[8]} : f32[3]\n  %t'),
+     'state "s" is a part of another shape elsewhere'),
+])
+def test_wrong_sharded_states(text, words):
+    with pytest.raises(Error, match=words):
+        Driver(text, replicas=3)

@@ -1,4 +1,4 @@
-"""Shared weights beside forks, threads that write and allocate, and the system's limits.
+"""Shared weights with forks, threads that write and allocate, and the system's limits.
 
 What could crash an interpreter runs in a child process.
 """

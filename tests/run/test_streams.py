@@ -78,7 +78,7 @@ class TestModes:
         driver.executable.set_output_mode("y", "sum")
         out = driver(**host)
         assert torch.equal(out["y"], steps.sum((0, 2)))
-        assert torch.equal(driver(**host)["y"], steps.sum((0, 2))), "the second call starts anew"
+        assert torch.equal(driver(**host)["y"], steps.sum((0, 2))), "the second call starts again"
 
     @pytest.mark.parametrize("period", [1, 2, 3])
     def test_every_n(self, driver, host, steps, period):

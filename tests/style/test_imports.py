@@ -10,7 +10,7 @@ MODULES_AT_THE_TOP = 12
 ALIASES = {"_args_parser", "_impl", "_poplar_executor", "_utils", "poptorch_core"}
 
 # From the bottom to the top. Imports inside functions count, too. A dotted name is a room of a
-# folder, of which the undotted name means the files that stand in no room.
+# folder, whose undotted name means the files outside of rooms.
 ORDER = """
     version errors enums custom_args poptorch_core
     _base profiling

@@ -16,6 +16,7 @@ INCLUDE_ORDER = [
     ["support"],
     ["ir"],
     ["ops"],
+    ["device"],
     ["rewrite", "place"],
     ["tasks"],
     ["lower"],
@@ -170,7 +171,7 @@ def test_includes_point_downwards(path):
         elif _level_of(name) > _level_of(str(own)):
             problems.append(f"{_name(path)}: {name} stands above this folder")
         elif _level_of(name) == _level_of(str(own)) and _folder(name) != _folder(str(own)):
-            problems.append(f"{_name(path)}: {name} stands beside this folder")
+            problems.append(f"{_name(path)}: {name} exists next to this folder")
     _report(problems)
 
 

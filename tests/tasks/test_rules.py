@@ -2,7 +2,7 @@
 
 import pytest
 
-from poptorch import Error, _C
+from poptorch import _C, Error
 
 GOOD = """graph main {
   loop {body=@micro, count=4, pipeline="grouped"}

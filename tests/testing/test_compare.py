@@ -62,7 +62,7 @@ def test_a_wrong_operation_is_named(training, monkeypatch):
     assert first.location == f"{__file__}:{LINE}" and first.index == (1, 2)
     assert first.ours == pytest.approx(1.001 * first.expected, rel=1e-4)
     assert first.limit < 1e-5 < first.error < 1e-2 and "a fault of its kernel" in first.cause
-    # What follows from it is told of, and is not taken for its cause.
+    # Its consequences are reported, and are not taken for its cause.
     assert "result 0" in [result.name for result in found.results]
     assert f"at {__file__}:{LINE}" in str(found) and "So does result 0" in str(found)
 

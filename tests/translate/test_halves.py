@@ -90,7 +90,7 @@ def test_rounded_once(name, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", SCALED)
 def test_numbers_keep_their_value(name, dtype):
-    """A Python number or a scalar tensor beside a 16-bit tensor is not rounded to 16 bits."""
+    """A Python number or a scalar tensor with a 16-bit tensor is not rounded to 16 bits."""
     x = (0.5 + torch.rand(500)).to(dtype)
     calls = [lambda x, c=c: SCALED[name](x, c) for c in NUMBERS]
 

@@ -1,4 +1,4 @@
-"""Python numbers beside tensors of whole types that do not hold them: eager's results, or an error.
+"""Python numbers with integer tensors that cannot hold them: eager's results, or an error.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Stochastic rounding: what the device rounds is rounded by chance, all else stays as it is."""
+"""Stochastic rounding: the device's roundings are random, everything else is unchanged."""
 
 import pytest
 import torch

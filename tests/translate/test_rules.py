@@ -76,7 +76,7 @@ def test_of_integers(name, dtype):
     check(OF_INTEGERS[name], numbers(dtype, 4, 5))
 
 
-# Numbers that the dtype has not: beside a tensor their low bits count, as in PyTorch.
+# Numbers outside of the dtype: with a tensor their low bits count, as in PyTorch.
 OF_OTHER_NUMBERS = {
     "arithmetic": lambda x: [x + 300, x * -1, x - 300, x // -3, torch.add(x, x, alpha=-1)],
     "comparisons": lambda x: [x < 300, x == -1, x > -1, x != 300, x.eq(256)],

@@ -1,6 +1,6 @@
 """Two executors in two threads under ThreadSanitizer: ``python -m tests.tsan``, or ``make tsan``.
 
-Builds the extension with ThreadSanitizer into ``build/tsan/lib``, beside links to the Python files,
+Builds the extension with ThreadSanitizer in ``build/tsan/lib``, with links to the Python files,
 and runs ``tests/tsan/two_engines.py`` there. Python itself, torch, and kernels that keep nothing
 between calls are built without it: what they do is not looked at, but their locks and threads are
 known. The exit status is 1 when there is a report that ``suppressions.txt`` does not name, or when

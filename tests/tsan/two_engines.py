@@ -1,8 +1,10 @@
 """Two threads, each with executors of its own that compile, run and end at the same time.
 
-Run by ``python -m tests.tsan``. Each thread must get what it gets alone, bit for bit.
+Run by ``python -m tests.tsan``. Each thread must get what it gets alone, bit for bit, in each form
+of the host: in turn, with workers for micro-batches, and with workers for replicas.
 """
 
+import os
 import sys
 import threading
 
@@ -12,7 +14,8 @@ from torch import nn
 import poptorch
 from poptorch import _C
 
-ROUNDS = 2  # of compiling, running and ending
+FORMS = ("inline", "micro", "replicas")
+ROUNDS = 1  # of compiling, running and ending, in each form
 RUNS = 20  # of a program in a round, and compilations of TEXT
 KERNEL_THREADS = 2  # of each program
 WAIT_S = 1200
@@ -77,6 +80,8 @@ def options(training):
     made = poptorch.Options()
     made.showCompilationProgressBar(False)
     made.deviceIterations(2)
+    made.replicationFactor(2)
+    made.broadcastBuffers(False)
     made.randomSeed(3)
     if training:
         made.Training.gradientAccumulation(2)
@@ -116,10 +121,10 @@ def compile_texts():
 
 
 def lives():
-    """What the threads do, each with a module and data of its own, made anew alike."""
+    """What the threads do, each with its own module and data, made in the same way."""
     torch.manual_seed(1)
-    return [(train, Trained().train(), torch.randn(32, 3, 32, 32), torch.randint(10, (32,))),
-            (infer, Inferred().eval(), torch.randint(100, (16, 12)))]
+    return [(train, Trained().train(), torch.randn(64, 3, 32, 32), torch.randint(10, (64,))),
+            (infer, Inferred().eval(), torch.randint(100, (32, 12)))]
 
 
 def results_of(chosen):
@@ -143,15 +148,17 @@ def results_of(chosen):
 def main():
     """Exit status 1: a thread did not get what it gets alone."""
     alone = {}
+    os.environ["POPTORCH_HOST"] = FORMS[0]
     for number in range(len(lives())):
         alone |= results_of({number: lives()[number]})
-    for _ in range(ROUNDS):
+    for form in FORMS * ROUNDS:
+        os.environ["POPTORCH_HOST"] = form
         together = results_of(dict(enumerate(lives())))
         if together.keys() != alone.keys():
             return 1
         for number, expected in alone.items():
             if not all(map(torch.equal, expected, together[number])):
-                print(f"[tsan] thread {number} got other results than it gets alone")
+                print(f"[tsan] thread {number} got other results than it gets alone ({form})")
                 return 1
     print("[tsan] the threads got what they get alone")
     return 0

@@ -40,7 +40,7 @@ class Operations(TorchDispatchMode):
 
 
 class Trained:
-    """A model after two steps, of which the host has none; and eager's."""
+    """A model after two steps that the host does not have; and eager's."""
 
     def __init__(self):
         self.net = Net()

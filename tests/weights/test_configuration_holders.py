@@ -1,4 +1,4 @@
-"""What holds configuration beside dictionaries, lists and objects: a change is an error."""
+"""Holders of configuration other than dictionaries, lists and objects: a change is an error."""
 
 from collections import ChainMap, UserDict, UserList
 from configparser import ConfigParser

@@ -1,4 +1,4 @@
-"""Plain tensors of which forward reads values in Python code: a change compiles again."""
+"""Plain tensors whose values forward reads in Python code: a change recompiles."""
 
 import re
 

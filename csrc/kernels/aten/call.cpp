@@ -1,5 +1,6 @@
 #include "kernels/aten/call.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 #include <omp.h>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <typeinfo>
 #include <unordered_map>
+#include <utility>
 
 #include "kernels/aten/allocator.h"
 #include "kernels/gemm/blas.h"
@@ -168,9 +170,21 @@ void with_user_errors(const Prepared& prepared, const auto& fn) {
       refusal->kind);
 }
 
+bool& is_single_threaded() {
+  thread_local bool is_single = false;
+  return is_single;
+}
+
+int library_threads(int threads) {
+  if (is_single_threaded() || !is_on("torch_threads")) return 1;
+  const int fixed = settings().library_threads;
+  return fixed > 0 ? fixed : threads;
+}
+
 void run(const Prepared& prepared, const Args& args) {
   const CallState state(args.threads);
-  const FlushingPool pool(prepared.is_large && !prepared.is_users ? args.threads : 1);
+  const bool is_parallel = prepared.is_large && !prepared.is_users;
+  const FlushingPool pool(is_parallel ? library_threads(args.threads) : 1);
   std::optional<OutsideProgram> outside;
   if (prepared.is_users) outside.emplace();
   Replay replay(*prepared.plan, args.scratch, args.outputs);
@@ -304,9 +318,14 @@ std::shared_ptr<const AllocationPlan> plan_of(const Call& call, const Prepared& 
 
 }  // namespace
 
+SingleThreadedCalls::SingleThreadedCalls()
+    : before_(std::exchange(is_single_threaded(), true)) {}
+
+SingleThreadedCalls::~SingleThreadedCalls() { is_single_threaded() = before_; }
+
 CallState::CallState(int threads) : keys_(kIncluded, kExcluded), grad_(false) {
-  const int before = omp_get_max_threads();
-  if (!is_on("torch_threads")) threads = 1;
+  const int before = at::get_num_threads();  // which sets it where the thread is new to torch
+  threads = library_threads(threads);
   if (before == threads) return;
   // The calling thread's own setting, which torch and oneDNN read: at::set_num_threads would change
   // the process's.

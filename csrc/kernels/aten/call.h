@@ -47,8 +47,20 @@ struct Batch {
 ops::Prepared prepare_call(const ops::Call& call, std::string name, Function function,
                            const Batch& batch = {}, Memory memory = Memory::planned);
 
+// While it exists, calls of this thread use no other thread: where bits would depend on how many.
+class SingleThreadedCalls {
+ public:
+  SingleThreadedCalls();
+  ~SingleThreadedCalls();
+  SingleThreadedCalls(const SingleThreadedCalls&) = delete;
+  SingleThreadedCalls& operator=(const SingleThreadedCalls&) = delete;
+
+ private:
+  bool before_;
+};
+
 // While it exists, this thread calls ATen below autograd, autocast and Python modes, with this many
-// threads.
+// threads, or with Settings::library_threads.
 class CallState {
  public:
   explicit CallState(int threads);

@@ -162,6 +162,7 @@ Prepared onednn_bf16(P p) {
   if (!p.is(Direction::weight_gradient)) return by_onednn(p, aten::Memory::planned);
   Prepared prepared = through_aten({p.call->op, 1});
   const auto run = [run = std::move(prepared.run)](const Args& args) {
+    const aten::SingleThreadedCalls single;
     run({args.inputs, args.outputs, args.scratch, 1});
   };
   return {run, prepared.scratch_bytes};
@@ -224,11 +225,11 @@ const bool is_registered = [] {
       {"no_products", "windows that see padding alone: the bias, or zeros", no_products_applies,
        no_products_cost, {no_products_convolution, WeightForm::by_tap}},
       {"bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
-       bf16_unit_cost, {onednn_bf16}},
+       bf16_unit_cost, {onednn_bf16}, /*is_library=*/true, /*is_unit=*/true},
       {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
-       onednn_cost, {onednn_convolution, WeightForm::onednn, rest_by_onednn}},
+       onednn_cost, {onednn_convolution, WeightForm::onednn, rest_by_onednn}, /*is_library=*/true},
       {"onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
-       {onednn_convolution, WeightForm::onednn}}});
+       {onednn_convolution, WeightForm::onednn}, /*is_library=*/true}});
   return true;
 }();
 

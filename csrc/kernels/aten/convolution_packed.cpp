@@ -132,9 +132,9 @@ Prepared pack_as(const Call& call, WeightForm form) {
 }
 
 Prepared pack_convolution(const Call& call) {
-  const ConvAlgorithm& chosen = conv_algorithms().choose(ConvProblem::packing(call));
-  Prepared prepared = pack_as(call, chosen.make.form);
-  prepared.algorithm = chosen.name;
+  const auto choice = conv_algorithms().chosen(ConvProblem::packing(call));
+  Prepared prepared = pack_as(call, choice.row->make.form);
+  prepared.algorithm = choice.text();
   return prepared;
 }
 KERNEL("pack_convolution", pack_convolution)

@@ -160,16 +160,20 @@ bool bf16x3_applies(P p) {
 }
 
 // "Convolutions without im2col": 0.56 to 0.7 where there is enough to multiply with what is
-// packed, and few of the pixels that are computed lie beyond the result's width.
+// packed, and few of the pixels that are computed lie beyond the result's width. Each number of the
+// image is cut into parts for all outputs and taps, each weight for all pixels.
 double bf16x3_cost(P p) {
   constexpr int64_t least_side = 32, least_depth = 256, least_work = int64_t{1} << 22;
   const ir::Dims &result = p.result().sizes, &source = p.source().sizes;
   const int64_t padded_width = result[3] + p.w.sizes[3] - 1;
   const int64_t pixels = result[2] * result[3], depth = source[1] * p.taps();
   const int64_t computed = round_up(result[2] * padded_width, bf16x3_side);
+  const auto uses_of_pixel = static_cast<double>(result[1] * p.taps());
+  const auto uses_of_weight = static_cast<double>(std::max<int64_t>(p.image_count() * pixels, 1));
+  const double cutting = bf16x3_number_cost * (1 / uses_of_pixel + 1 / uses_of_weight);
   return cost(result[1] >= least_side && depth >= least_depth && 3 * pixels >= 2 * computed &&
                   p.image_count() * pixels * result[1] * depth >= least_work,
-              0.6);
+              0.5 + cutting);
 }
 
 Prepared bf16x3(P p) {
@@ -239,7 +243,7 @@ bool has_few_pixels(P p) {
 // products.
 double im2col_last_cost(P p) {
   constexpr int64_t least_channels = 16;
-  const bool pays = simd::isa() != simd::Isa::avx512 || p.is_strided() || has_few_pixels(p);
+  const bool pays = simd::isa() < simd::Isa::avx512 || p.is_strided() || has_few_pixels(p);
   return pays && p.x.sizes[1] >= least_channels ? 0.6 : 3;
 }
 // "Gradients of weights of sequences": 1.05 to 2.9, but for few pixels. Of fewer rows products of
@@ -272,7 +276,8 @@ bool reorder_applies(P p) {
 double reorder_cost(P p) {
   constexpr double beside_pytorch = 0.6;
   const ConvProblem copied = reordered(p);
-  return conv_algorithms().choose(copied).cost(copied) + beside_pytorch * copy_cost(p);
+  const auto& table = conv_algorithms();
+  return table.cost(*table.cheapest(copied), copied) + beside_pytorch * copy_cost(p);
 }
 
 // -- 16-bit floats --
@@ -304,7 +309,7 @@ AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms() {
       {"few_channels", "loops over vectors of outputs", few_channels_applies, few_channels_cost,
        {few_channels}},
       {"bf16x3_convolution", "implicit GEMM of sums of three bfloat16 parts (AMX)", bf16x3_applies,
-       bf16x3_cost, {bf16x3, WeightForm::by_tap}},
+       bf16x3_cost, {bf16x3, WeightForm::by_tap}, false, /*is_unit=*/true},
       {"winograd", "3x3 kernels by Winograd's F(2x2, 3x3)", winograd_applies, winograd_cost,
        {winograd}},
       {"direct_weight_gradient", "gradients of weights by register tiles, without im2col",
@@ -312,11 +317,12 @@ AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms() {
       {"im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
        im2col_cost, {im2col}},
       {"bf16_im2col", "bfloat16 products of im2col, for AVX512-BF16", bf16_im2col_applies,
-       bf16_im2col_cost, {bf16_im2col}},
+       bf16_im2col_cost, {bf16_im2col}, false, /*is_unit=*/true},
       {"upcast", "16-bit tensors as float32, by another algorithm", upcast_applies, upcast_cost,
        {upcast_convolution}},
       {"reorder", "copies of operands that lie channels-last, by another algorithm",
-       reorder_applies, reorder_cost, {reordered_convolution}}}};
+       reorder_applies, reorder_cost, {reordered_convolution}}},
+      {measuring_key, conv_trials}};
   return table;
 }
 
@@ -333,10 +339,10 @@ double copy_cost(P p) {
 }
 
 Prepared prepare_conv(P problem) {
-  const ConvAlgorithm& row = conv_algorithms().choose(problem);
-  Prepared prepared = row.make.prepare(problem);
+  const auto choice = conv_algorithms().chosen(problem);
+  Prepared prepared = choice.row->make.prepare(problem);
   // An upcast names what is within it, too.
-  if (prepared.algorithm.empty()) prepared.algorithm = row.name;
+  if (prepared.algorithm.empty()) prepared.algorithm = choice.text();
   return prepared;
 }
 

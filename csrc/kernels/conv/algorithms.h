@@ -27,6 +27,20 @@ using ConvAlgorithm = Algorithm<ConvProblem, ConvMethod>;
 
 AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms();
 
+// How convolutions are measured: on few images, in one thread. A problem of packed weights is
+// measured with weights as the op `convolution` has them: it must not matter who asks, what packs
+// them or what reads them.
+std::string measuring_key(const ConvProblem& p, bool has_unit);
+std::vector<Trial> conv_trials(const ConvProblem& p, const std::vector<const ConvAlgorithm*>& rows);
+
+// A trial of the kernel that `prepare` makes for each of the same problems; none where one of
+// `applies` does not hold for what is measured.
+struct ConvTrialRow {
+  std::function<bool(const ConvProblem&)> applies;
+  std::function<ops::Prepared(const ConvProblem&)> prepare;
+};
+std::vector<Trial> conv_trials(const ConvProblem& p, const std::vector<ConvTrialRow>& rows);
+
 // Cost of copies of operands that do not lie channels-last, where the result does, which oneDNN
 // makes, too.
 double copy_cost(const ConvProblem& problem);

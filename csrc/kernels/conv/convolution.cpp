@@ -73,6 +73,7 @@ struct Part {
   SomeGradients one;
   Call call;
   ConvProblem problem;
+  AlgorithmTable<ConvProblem, ConvMethod>::Choice choice;
   const ConvAlgorithm* row;
 
   Part(const Call& whole, Direction direction, bool is_upcast)
@@ -80,14 +81,15 @@ struct Part {
                     false}),
         call{one.op, whole.threads},
         problem(ConvProblem::gradient(call, direction, is_upcast)),
-        row(&conv_algorithms().choose(problem)) {}
+        choice(conv_algorithms().chosen(problem)),
+        row(choice.row) {}
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
 
   Prepared prepare() const {
     Prepared prepared = row->make.prepare(problem);
     if (row->make.prepare == upcast_convolution) return prepared;  // which has named it
-    prepared.algorithm = name(prepared.algorithm.empty() ? row->name : prepared.algorithm);
+    prepared.algorithm = name(prepared.algorithm.empty() ? choice.text() : prepared.algorithm);
     return prepared;
   }
 
@@ -117,6 +119,42 @@ Prepared upcast(const Call& call, ops::Prepare inner) {
   return prepared;
 }
 
+// Whether one call of PyTorch's for all gradients is cheaper than the parts together, whose
+// estimated cost is given: measured, where an estimate may err.
+bool is_joint_faster(const ConvProblem& all, const ConvAlgorithm& joint,
+                     const std::vector<std::unique_ptr<Part>>& parts, double cost,
+                     const Measured*& found) {
+  constexpr double near = 2;
+  const double joint_cost = conv_algorithms().cost(joint, all);
+  const bool is_near = std::max(cost, joint_cost) <= near * std::min(cost, joint_cost);
+  const bool are_library = std::all_of(parts.begin(), parts.end(),
+                                       [](const auto& part) { return part->row->is_library; });
+  const std::string key = is_near && !are_library ? measuring_key(all, false) : "";
+  if (!key.empty()) {
+    std::string apart;
+    std::vector<ConvTrialRow> rows{{joint.applies, joint.make.prepare}, {}};
+    for (const auto& part : parts) {
+      apart += concat(apart.empty() ? "" : "+", part->name(part->row->name));
+    }
+    rows[1].prepare = [&](const ConvProblem& measured_part) {
+      std::vector<Prepared> prepared;
+      for (const auto& part : parts) {
+        const SomeGradients one(*measured_part.call, {part->problem.is(Direction::data_gradient),
+                                                      part->problem.is(Direction::weight_gradient),
+                                                      false});
+        const Call call{one.op, 1};
+        prepared.push_back(part->row->make.prepare(
+            ConvProblem::gradient(call, part->problem.direction, all.is_upcast)));
+      }
+      return one_after_the_other(std::move(prepared));
+    };
+    found = measured(concat("conv ", key), {std::string(joint.name), apart},
+                     [&] { return conv_trials(all, rows); });
+    if (found != nullptr) return found->timings[0].algorithm == joint.name;
+  }
+  return joint_cost <= cost;
+}
+
 // All in one call of PyTorch's, or each gradient by an algorithm of its own.
 Prepared gradients(const Call& call, bool is_upcast) {
   const std::vector<bool> wanted = call.attrs().get_bools(ir::attr::output_mask);
@@ -132,7 +170,7 @@ Prepared gradients(const Call& call, bool is_upcast) {
   double cost = 0;
   bool is_forced = false, are_upcast = true;
   for (const auto& part : parts) {
-    cost += part->row->cost(part->problem);
+    cost += table.cost(*part->row, part->problem);
     is_forced = is_forced || table.is_forced(*part->row);
     are_upcast = are_upcast && part->row->make.prepare == upcast_convolution;
   }
@@ -140,13 +178,17 @@ Prepared gradients(const Call& call, bool is_upcast) {
   const SomeGradients without_bias(call, {wanted[0], wanted[1], false});
   const Call joined{without_bias.op, call.threads};
   const ConvProblem all = ConvProblem::gradient(joined, Direction::gradients, is_upcast);
-  const ConvAlgorithm* joint = table.find(all);
-  const bool is_joint = joint != nullptr && (table.is_forced(*joint) ||
-                                             (!is_forced && joint->cost(all) <= cost));
+  const ConvAlgorithm* joint = table.cheapest(all);
+  const Measured* found = nullptr;
+  const bool is_joint =
+      joint != nullptr && (table.is_forced(*joint) ||
+                           (!is_forced && is_joint_faster(all, *joint, parts, cost, found)));
   if (!is_joint) return each_alone(call, parts);
   Prepared prepared = joint->make.prepare(all);
   const bool is_one = parts.size() == 1 && parts[0]->row->make.form == WeightForm::onednn;
-  prepared.algorithm = is_one ? parts[0]->name(parts[0]->row->name) : std::string(joint->name);
+  prepared.algorithm = is_one             ? parts[0]->name(parts[0]->row->name)
+                       : found != nullptr ? found->text()
+                                          : std::string(joint->name);
   return with_bias_gradient(call, {std::move(prepared)});
 }
 

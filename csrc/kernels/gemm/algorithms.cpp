@@ -71,7 +71,8 @@ bool has_few_terms(const Gemm& g) {
 constexpr double few_terms_cost = 20;  // but beside plain loops
 
 double cost_of_bf16x3(const GemmProblem& p) {
-  return unsplit(p, bf16x3_method, f32_cost(p, bf16x3_gemm_pays(p.gemm), 0.4));
+  const double cost = 0.4 + bf16x3_cutting(p.gemm);
+  return unsplit(p, bf16x3_method, f32_cost(p, bf16x3_gemm_pays(p.gemm), cost));
 }
 
 double cost_of_small(const GemmProblem& p) {
@@ -166,21 +167,21 @@ const GemmTable& gemm_table() {
          return is_f32_based(p) && p.gemm.k > 0 && has_bf16x3_gemm();
        },
        .cost = cost_of_bf16x3,
-       .make = &bf16x3_method},
+       .make = &bf16x3_method, .is_unit = true},
       {.name = "bf16_unit",
        .doc = "bfloat16 products of PyTorch's BLAS, on the CPU's unit for them",
        .applies = [](const GemmProblem& p) {
          return p.dtype == ir::DType::bf16 && fits_blas(p.gemm) && has_bf16_gemm();
        },
        .cost = [](const GemmProblem&) { return bf16_gemm_pays() ? 0.3 : never; },
-       .make = &bf16_unit_method},
+       .make = &bf16_unit_method, .is_library = true, .is_unit = true},
       {.name = "bf16_loops",
        .doc = "loops on packed blocks of bfloat16 pairs, for AVX512-BF16",
        .applies = [](const GemmProblem& p) {
          return p.dtype == ir::DType::bf16 && computes_bf16();
        },
        .cost = [](const GemmProblem&) { return bf16_loops_pay() ? 0.6 : never; },
-       .make = &bf16_loops_method},
+       .make = &bf16_loops_method, .is_unit = true},
       {.name = "small",
        .doc = "loops in registers, nothing is packed",
        .applies = can_be_small,
@@ -200,7 +201,7 @@ const GemmTable& gemm_table() {
        .doc = "PyTorch's BLAS",
        .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr && has_blas(p); },
        .cost = cost_of_blas,
-       .make = &blas_method},
+       .make = &blas_method, .is_library = true},
       {.name = "loops",
        .doc = "plain loops: products of integers",
        .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr; },
@@ -210,8 +211,8 @@ const GemmTable& gemm_table() {
        .doc = "sums are cut into parts that threads share",
        .applies = may_split,
        .cost = cost_of_split_k,
-       .make = &split_k_method},
-  }};
+       .make = &split_k_method, .is_for_threads = true},
+  }, {measuring_key, gemm_trials}};
   return table;
 }
 

@@ -16,6 +16,7 @@ struct GemmProblem {
   Gemm gemm;
   ir::DType dtype = ir::DType::f32;
   bool is_block = false;  // of a larger computation: to be computed in one piece
+  bool is_prepared = false;  // the choice is for all runs of a program
 };
 
 template <typename T>
@@ -53,6 +54,11 @@ extern const GemmMethod small_method, blocked_method, bf16x3_method, bf16_unit_m
 
 using GemmTable = AlgorithmTable<GemmProblem, const GemmMethod*>;
 const GemmTable& gemm_table();
+
+// How products are measured: on a part of their size, in one thread.
+std::string measuring_key(const GemmProblem& p, bool has_unit);
+std::vector<Trial> gemm_trials(const GemmProblem& p,
+                               const std::vector<const GemmTable::Row*>& rows);
 
 // By what split_k computes parts of the sums. Of 16-bit floats only its `bf16` counts: without one
 // Float16Gemm upcasts the operands.

@@ -6,7 +6,6 @@
 #include "support/switches.h"
 
 #if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -16,13 +15,9 @@ namespace poptorch::kernels {
 namespace {
 
 // Linux lets a process use the tile registers only after a request.
-bool machine_has_tiles() {
+bool may_use_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
-  constexpr unsigned tiles = 1u << 24, bfloat16 = 1u << 22;  // of leaf 7, edx
   constexpr long request_permission = 0x1023, tile_data = 18;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  if ((edx & tiles) == 0 || (edx & bfloat16) == 0) return false;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #else
   return false;
@@ -32,9 +27,17 @@ bool machine_has_tiles() {
 }  // namespace
 
 bool has_bf16x3_gemm() {
-  if (simd::isa() != simd::Isa::avx512 || !is_on("bf16x3_gemm")) return false;
-  static const bool has_tiles = machine_has_tiles();
+  if (simd::isa() < simd::Isa::amx || !is_on("bf16x3_gemm")) return false;
+  static const bool has_tiles = may_use_tiles();
   return has_tiles;
+}
+
+double bf16x3_cutting(const Gemm& g) {
+  // The rows' parts are packed again for each block of columns.
+  constexpr int64_t block_columns = 1024;
+  const auto columns = static_cast<double>(std::clamp<int64_t>(g.n, 1, block_columns));
+  const auto rows = static_cast<double>(std::max<int64_t>(g.m, 1));
+  return bf16x3_number_cost * (1 / columns + 1 / rows);
 }
 
 bool bf16x3_gemm_pays(const Gemm& g) {

@@ -61,6 +61,10 @@ int64_t upcast_b(UpcastRows upcast, const Gemm& g, const uint16_t* b, float* to)
                    : upcast_rows(upcast, b, g.ldb, g.k, g.n, to);
 }
 
+GemmTable::Choice choice_of(const Gemm& g, ir::DType dtype) {
+  return gemm_table().chosen({g, dtype, false, /*is_prepared=*/true});
+}
+
 }  // namespace
 
 bool has_bf16_gemm() { return bf16_gemm() != nullptr; }
@@ -72,7 +76,7 @@ void bf16_blas_block(const Gemm& g, const uint16_t* a, const uint16_t* b, float*
 bool bf16_gemm_pays() { return computes_bf16() && gemm_by() == "library"; }
 
 bool has_float16_gemm(const Gemm& g, ir::DType dtype) {
-  return ir::is_half(dtype) && gemm_table().choose({g, dtype}).make->takes_float16;
+  return ir::is_half(dtype) && choice_of(g, dtype).row->make->takes_float16;
 }
 
 // A part of c, and of its sums.
@@ -81,16 +85,21 @@ struct Float16Gemm::Block {
   Gemm gemm;  // writes sums
 };
 
-Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g), dtype_(dtype) {
+Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype) : gemm_(g) {
+  const GemmTable::Choice choice = choice_of(g, dtype);
+  *this = Float16Gemm(g, dtype, *choice.row->make);
+  algorithm_ = choice.text();
+}
+
+Float16Gemm::Float16Gemm(const Gemm& g, ir::DType dtype, const GemmMethod& method)
+    : gemm_(g), dtype_(dtype) {
   constexpr int64_t parts_of_sums = 8;  // not by the number of threads: the bits follow from it
-  const GemmTable::Row& row = gemm_table().choose({g, dtype});
-  algorithm_ = row.name;
-  by_unit_ = row.make == &split_k_method ? method_of_parts({g, dtype}).bf16 : row.make->bf16;
-  small_ = row.make == &small_method;
-  if (row.make == &split_k_method) deep_ = parts_of_sums;
+  by_unit_ = &method == &split_k_method ? method_of_parts({g, dtype}).bf16 : method.bf16;
+  small_ = &method == &small_method;
+  if (&method == &split_k_method) deep_ = parts_of_sums;
   const int64_t side = side_of(g, by_unit_ == bf16_blas_block ? smallest_of_blas : smallest_side);
-  rows_ = small_ ? std::max<int64_t>(g.m, 1) : even_part(g.m, side, row.make->row_tile);
-  columns_ = small_ ? std::max<int64_t>(g.n, 1) : even_part(g.n, side, row.make->column_tile);
+  rows_ = small_ ? std::max<int64_t>(g.m, 1) : even_part(g.m, side, method.row_tile);
+  columns_ = small_ ? std::max<int64_t>(g.n, 1) : even_part(g.n, side, method.column_tile);
   down_ = ceil_div(g.m, rows_);
   across_ = ceil_div(g.n, columns_);
   sums_ = small_ ? 0 : aligned(rows_ * columns_);

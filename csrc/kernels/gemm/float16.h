@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <string_view>
+#include <string>
 
 #include "ir/dtype.h"
 #include "kernels/gemm/gemm.h"
@@ -29,8 +29,10 @@ class Float16Gemm {
  public:
   using Element = uint16_t;
   Float16Gemm(const Gemm& g, ir::DType dtype);
+  // By this one of the table.
+  Float16Gemm(const Gemm& g, ir::DType dtype, const GemmMethod& method);
 
-  std::string_view algorithm() const { return algorithm_; }
+  const std::string& algorithm() const { return algorithm_; }
   size_t scratch_bytes(int threads) const;
   void run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch,
            int threads) const;
@@ -48,7 +50,7 @@ class Float16Gemm {
 
   Gemm gemm_;
   ir::DType dtype_;
-  std::string_view algorithm_;
+  std::string algorithm_;
   // A block by a unit for bfloat16; without, operands are upcast.
   void (*by_unit_)(const Gemm&, const uint16_t*, const uint16_t*, float*) = nullptr;
   bool small_ = false;           // computed as a whole, rounded where it is summed

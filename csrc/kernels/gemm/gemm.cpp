@@ -104,12 +104,23 @@ void join_sums(const Gemm& g, int64_t layers, const T* sums, T* c, int threads) 
 bool takes_scale(const Gemm& g) { return gemm_table().choose({g}).make->finishes; }
 
 template <typename T>
+PreparedGemm<T>::PreparedGemm(const Gemm& g, const GemmMethod& method)
+    : gemm_(g),
+      method_(&method == &split_k_method ? &method_of_parts({g, gemm_dtype<T>()}) : &method),
+      splits_(&method == &split_k_method) {}
+
+template <typename T>
 PreparedGemm<T>::PreparedGemm(const Gemm& g) : gemm_(g) {
-  const GemmProblem problem{g, gemm_dtype<T>()};
-  const GemmTable::Row& row = gemm_table().choose(problem);
-  algorithm_ = row.name;
-  splits_ = row.make == &split_k_method;
-  method_ = splits_ ? &method_of_parts(problem) : row.make;
+  const GemmTable::Choice choice =
+      gemm_table().chosen({g, gemm_dtype<T>(), false, /*is_prepared=*/true});
+  *this = PreparedGemm(g, *choice.row->make);
+  algorithm_ = choice.text();
+}
+
+template <typename T>
+void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
+  if (g.m == 0 || g.n == 0) return;
+  PreparedGemm<T>(g, *gemm_table().choose({g, gemm_dtype<T>()}).make).run(a, b, c, threads);
 }
 
 template <typename T>
@@ -134,6 +145,8 @@ void gemm_block(const Gemm& g, const T* a, const T* b, T* c) {
 
 template void gemm_block(const Gemm&, const float*, const float*, float*);
 template void gemm_block(const Gemm&, const double*, const double*, double*);
+template void gemm(const Gemm&, const float*, const float*, float*, int);
+template void gemm(const Gemm&, const double*, const double*, double*, int);
 template class PreparedGemm<float>;
 template class PreparedGemm<double>;
 template class PreparedGemm<uint8_t>;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string_view>
+#include <string>
 
 namespace poptorch::kernels {
 
@@ -33,9 +33,11 @@ class PreparedGemm {
  public:
   using Element = T;
   explicit PreparedGemm(const Gemm& g);
+  // By this one of the table.
+  PreparedGemm(const Gemm& g, const GemmMethod& method);
 
-  // As the table names it: "blas".
-  std::string_view algorithm() const { return algorithm_; }
+  // As plans show it: "blas".
+  const std::string& algorithm() const { return algorithm_; }
 
   // Each element's sum is taken in the same order whatever `threads` is. Within a parallel region
   // it runs on the calling thread.
@@ -47,16 +49,14 @@ class PreparedGemm {
 
  private:
   Gemm gemm_;
-  std::string_view algorithm_;
+  std::string algorithm_;
   const GemmMethod* method_;
   bool splits_;  // sums, into parts that the method computes
 };
 
 // The same, for products that are known when they are needed only.
 template <typename T>
-void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads) {
-  if (g.m > 0 && g.n > 0) PreparedGemm<T>(g).run(a, b, c, threads);
-}
+void gemm(const Gemm& g, const T* a, const T* b, T* c, int threads);
 
 // The same for a product that is itself a block of a larger computation, cut by its kernel into
 // blocks that do not depend on the number of threads: in one piece, on the calling thread. T: float

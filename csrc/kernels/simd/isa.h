@@ -9,7 +9,7 @@ namespace poptorch::simd {
 inline Isa isa() { return settings().isa; }
 
 // Whether its vectors are twice as wide as those of AVX2, and are multiplied at once.
-inline bool is_wide() { return isa() == Isa::avx512 && has_whole_avx512(); }
+inline bool is_wide() { return isa() >= Isa::avx512 && has_whole_avx512(); }
 
 // The table of the level in use.
 template <typename Table>
@@ -17,7 +17,8 @@ const Table& choose(const Table& base, const Table& avx2, const Table& avx512) {
   switch (isa()) {
     case Isa::base: return base;
     case Isa::avx2: return avx2;
-    case Isa::avx512: return avx512;
+    case Isa::avx512:
+    case Isa::amx: return avx512;
   }
   return base;
 }

@@ -91,8 +91,7 @@ const std::unordered_set<ir::OpName>& elementwise() {
 
 // What treats a weight, its gradient and the optimizer's states element by element.
 bool is_update(ir::OpName name) {
-  return name == ir::op::sgd_update || name == ir::op::adam_update || name == ir::op::all_reduce ||
-         elementwise().contains(name);
+  return name == ir::op::sgd_update || name == ir::op::adam_update || elementwise().contains(name);
 }
 
 // Poolings and normalizations, which have a row for this form.
@@ -199,14 +198,13 @@ class Pusher {
     if (op.name == ir::op::convolution) return push_convolution(op, {0}, 1);
     if (op.name == ir::op::convolution_backward) return push_convolution(op, {0, 1}, 2);
     if (op.name == ir::op::state) return weights_.contains(op) && is_first(op) && push_state(op);
+    if (op.name == ir::op::all_reduce) return push_all_reduce(op);
     if (op.operands.empty() || !is_image(op.operand(0))) return false;
     if (op.name == ir::op::assign) return weights_.contains(op) && push_assign(op);
     if (has_rows(op.name)) return push_rows(op);
     if (op.name == ir::op::mean) return push_mean(op);
     if (op.name == ir::op::cat) return push_cat(op);
-    if (op.name == ir::op::all_reduce || elementwise().contains(op.name)) {
-      return push_elementwise(op);
-    }
+    if (elementwise().contains(op.name)) return push_elementwise(op);
     return is_update(op.name) && push_update(op);
   }
 
@@ -331,12 +329,26 @@ class Pusher {
     return any && replace(op, lasts(op), op.attrs);
   }
 
-  // Puts the permuted op in; images among its results are permuted back for other readers.
-  bool replace(const ir::Op& op, std::vector<ir::Value*> operands, ir::Attrs attrs) {
+  // Each of its tensors is in the order that it is made in.
+  bool push_all_reduce(const ir::Op& op) {
+    std::vector<ir::Value*> operands = op.operands;
+    std::vector<bool> is_moved;
+    for (ir::Value*& operand : operands) {
+      is_moved.push_back(is_image(operand) && lasts_.contains(operand));
+      if (is_moved.back()) operand = last(operand, op);
+    }
+    const bool any = std::find(is_moved.begin(), is_moved.end(), true) != is_moved.end();
+    return any && replace(op, std::move(operands), op.attrs, is_moved);
+  }
+
+  // Puts the permuted op in; images among its results are permuted back for other readers. Without
+  // `is_moved`, which has an entry for each result, all of them are permuted.
+  bool replace(const ir::Op& op, std::vector<ir::Value*> operands, ir::Attrs attrs,
+               const std::vector<bool>& is_moved = {}) {
     const ir::Op& made = *list_.make(op.name, std::move(operands), std::move(attrs), op);
     for (size_t i = 0; i < op.results.size(); ++i) {
       ir::Value* result = made.result(i);
-      if (is_image(result)) {
+      if (is_image(result) && (is_moved.empty() || is_moved[i])) {
         ir::Value* first =
             list_.add(ir::op::permute, {result}, attrs_of({{ir::attr::dims, to_first}}), op);
         lasts_.emplace(first, result);

@@ -92,6 +92,7 @@ class Hoister {
 
   bool may_move(const ir::Op& op) const {
     if (op.results.empty() || op.name == ir::op::state || op.name == ir::op::constant) return false;
+    if (ops::is_collective(op)) return false;  // a gathered weight would stay in memory
     for (const auto& result : op.results) {
       if (!fixed_.is_from_state(result.get())) return false;
     }

@@ -14,6 +14,7 @@
 // kept and the others are computed from those.
 #include <unordered_set>
 
+#include "ir/bodies.h"
 #include "lower/cpu/pass.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
@@ -31,7 +32,9 @@ class Recomputer {
         if (operand == nullptr) continue;
         (is_backward(*op) ? late_ : early_).insert(operand);
         const bool is_norm = operand->op->name == ir::op::batch_norm;
-        if (is_norm && is_backward(*op) && !is_beside(*op, *operand->op)) kept_.insert(operand);
+        // A loop has no place where the norm could be computed again.
+        const bool is_here = !ir::has_bodies(*op) && is_beside(*op, *operand->op);
+        if (is_norm && is_backward(*op) && !is_here) kept_.insert(operand);
       }
     }
     for (const auto& op : graph.ops) {

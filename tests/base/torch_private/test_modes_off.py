@@ -14,7 +14,7 @@ X = torch.ones(3)
 
 
 class Trial:
-    """Called in the midst of something: what is active before, within and after."""
+    """Called inside something: what is active before, within and after."""
 
     def __init__(self):
         self.found = None

@@ -23,7 +23,7 @@ MISREADING = {torch.ops.aten._weight_norm_interface.default,
 
 
 class Lying(Numbers):
-    """Tensors that lie in memory in any way, and have dimensions of one element.
+    """Tensors with any memory layout, and with dimensions of one element.
 
     Args:
         rng: chooses.
@@ -72,7 +72,7 @@ def strides_of(overload, leaves, spec):
         found = [x for index, x in enumerate(tensors_of(overload(*args, **kwargs)))
                  if (overload, index) not in OWN_BUFFERS]
         looks[:] = [x.stride() for x in found]
-        return [x.as_strided([x.numel()], [1], 0) for x in found]  # as it lies in memory
+        return [x.as_strided([x.numel()], [1], 0) for x in found]  # in memory order
 
     return forward, looks
 

@@ -110,7 +110,7 @@ def out_form(overload):
 @pytest.mark.parametrize("overload", list(filter(out_form, DECOMPOSITIONS)), ids=str)
 def test_out(overload):
     into, names = out_form(overload)
-    taken = {argument.name for argument in into._schema.arguments}  # no dtype beside a tensor
+    taken = {argument.name for argument in into._schema.arguments}  # no dtype if there is a tensor
     for *args, kwargs in CASES[overload](Numbers(torch.float32, False)):
         def forward(*given):
             *given, token = given

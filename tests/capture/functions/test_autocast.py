@@ -184,7 +184,7 @@ def test_as_in_eager(name, dtype):
     model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), 0.1))
     outs, _ = model(x)
     assert [out.dtype for out in outs] == [out.dtype for out in expected]
-    # Some roundings to 16 bits, of which some go the other way.
+    # Some roundings to 16 bits; some of them go the other way.
     is_coarse = torch.bfloat16 in (dtype, *(out.dtype for out in outs))
     tolerance = 2.0**-6 if is_coarse else 2.0**-8
     for i, (out, other) in enumerate(zip(outs, expected)):

@@ -72,7 +72,7 @@ def validated(monkeypatch):
 
 
 def spoilt(rng: random.Random, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies, of which an element is another one."""
+    """Copies in which one element differs."""
     copies = [t.clone() for t in tensors]
     rng.choice(copies).view(-1)[rng.randrange(4)] = rng.choice(WRONG)
     return copies

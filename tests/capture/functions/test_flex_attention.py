@@ -1,4 +1,4 @@
-"""``flex_attention`` with functions for scores and masks, beside PyTorch's own."""
+"""``flex_attention`` with functions for scores and masks, compared with PyTorch's own."""
 
 import copy
 import math
@@ -109,7 +109,7 @@ class Eager(Attention):
     """By PyTorch's formula: its flex_attention has no gradient on the CPU."""
 
     def attend(self, q, k, v, score, mask):
-        if self.case.score == "nested table":  # of which PyTorch has no gradient
+        if self.case.score == "nested table":  # PyTorch has no gradient for it
             score = lambda s, b, h, i, j: s * self.table[h, i, j]  # noqa: E731
         score = score or (lambda s, b, h, i, j: s)
         mask = mask.as_tuple() if mask else (lambda b, h, i, j: (i >= 0) & (j >= 0),)
@@ -161,7 +161,7 @@ def test_results_and_gradients(case):
 
 
 def check_inference(forward, *tensors):
-    """Values, and how they lie in memory."""
+    """Values, and their memory layout."""
     module = nn.Module()
     module.forward = forward
     expected = module(*tensors)

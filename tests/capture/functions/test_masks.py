@@ -1,4 +1,4 @@
-"""Tensors written to what a mask selects, and slices with tensors as bounds, beside eager."""
+"""Writes to the elements that a mask selects, and slices with tensors as bounds, as in eager."""
 
 import copy
 

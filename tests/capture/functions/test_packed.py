@@ -1,4 +1,4 @@
-"""Packed sequences, their lengths given with each call or compiled in, beside eager."""
+"""Packed sequences, with lengths of each call or compiled in, compared with eager."""
 
 import copy
 import itertools

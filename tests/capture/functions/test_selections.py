@@ -1,4 +1,4 @@
-"""Reads by masks, operations on what was read, and writes of it by the same mask, beside eager."""
+"""Reads by masks, operations on the result, and writes by the same mask, compared with eager."""
 
 import copy
 
@@ -213,7 +213,7 @@ def number_between(v, w):
     number_between], ids=lambda compute: compute.__name__)
 @pytest.mark.parametrize("sizes", [(), (1,)], ids=str)
 def test_the_gradient_of_one_number_beside_a_selection(compute, sizes):
-    """Where the mask is false there are ones, of which it would be infinite or not a number."""
+    """Where the mask is false there are ones; other values would be infinite or NaN."""
     net = Function(lambda m, x: poptorch.identity_loss(compute(x[x > 1.5], m.w).sum(), "none"),
                    {"w": torch.ones(sizes)})
     eager = copy.deepcopy(net)

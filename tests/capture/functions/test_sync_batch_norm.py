@@ -1,4 +1,4 @@
-"""SyncBatchNorm with replicas, beside eager batch norm of the whole batch."""
+"""SyncBatchNorm with replicas, compared with eager batch norm of the whole batch."""
 
 import copy
 from dataclasses import dataclass

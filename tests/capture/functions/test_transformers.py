@@ -11,7 +11,7 @@ import poptorch
 from poptorch._capture.functions.fused_layers import fused_results_in_rows
 from tests.helpers import quiet_options
 
-# Eager's nested tensors are a prototype, of which it warns.
+# Eager warns that nested tensors are a prototype.
 pytestmark = pytest.mark.filterwarnings("ignore:.*nested tensors")
 
 AT_THE_ENDS = torch.tensor([[0, 0, 0, 1], [0, 0, 1, 1]]).bool()

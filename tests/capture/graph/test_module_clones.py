@@ -17,7 +17,7 @@ from tests.helpers import quiet_options
 
 
 class Paused(nn.Module):
-    """Stops in the midst of a capture."""
+    """Stops during a capture."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random programs of views and changes in place: ours beside eager's, and beside torch's own
+"""Random programs of views and changes in place: ours compared with eager's, and with torch's own
 functionalization."""
 
 import random

@@ -55,7 +55,7 @@ def _places(t) -> tuple:
 
 
 def draw(rng: random.Random, length: int, grad: bool = False, picks: bool = False) -> Program:
-    """A program of about ``length`` steps, all of which eager accepts.
+    """A program of about ``length`` steps that eager accepts.
 
     Args:
         rng: the source of all choices.

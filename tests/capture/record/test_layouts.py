@@ -1,4 +1,4 @@
-"""Captured tensors lie in memory as eager's do: ``reshape`` and ``contiguous`` go by it."""
+"""Captured tensors have eager's memory layout: ``reshape`` and ``contiguous`` depend on it."""
 
 import copy
 import itertools
@@ -56,7 +56,7 @@ OF_IMAGES = {
 }
 
 
-# Of two tensors that lie in memory in different ways.
+# For two tensors with different memory layouts.
 OF_TWO = {
     "add": torch.add, "where": lambda x, y: torch.where(x > 0, x, y), "power": torch.pow,
     "compared": torch.lt, "copysign": torch.copysign, "lerp": lambda x, y: x.lerp(y, y),
@@ -120,7 +120,7 @@ def laid_out_somehow(rng, rank):
 
 
 def in_memory_somehow(rng, sizes):
-    """A tensor of these sizes, the dimensions of which lie in any order; one may be expanded."""
+    """A tensor of these sizes with its dimensions in any memory order; one may be expanded."""
     order = rng.sample(range(len(sizes)), len(sizes))
     x = torch.randn([sizes[dim] for dim in order]).permute(
         [order.index(dim) for dim in range(len(sizes))])

@@ -1,4 +1,4 @@
-"""The packages that are tried: the test build of the extension beside the Python files.
+"""The packages that are tried: the test build of the extension and the Python files.
 
 All lie in ``build/mutants``: ``lib`` holds the package with all mistakes of the C++ part, of which
 ``POPTORCH_MUTANT`` activates one; ``edited/NAME`` the same with one mistake in a Python file.
@@ -37,7 +37,7 @@ def judge_of(mutant: str) -> str:
 
 
 def build(chosen: list[str] | None = None) -> None:
-    """Builds the extension, if one of the mutants needs it, and lays out all packages anew.
+    """Builds the extension, if one of the mutants needs it, and lays out all packages again.
 
     Args:
         chosen: names of mutants; None: all.

@@ -23,7 +23,7 @@ from tests.fuzz.programs.settings import draw_setting
 from tests.fuzz.programs.vocabulary import ROWS
 from tests.fuzz.programs.vocabulary.base import Rejected
 
-# What eager raises for a call that it has not, or that does not fit.
+# What eager raises for a call that does not exist or does not fit.
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, KeyError,
             AttributeError, AssertionError, ZeroDivisionError)
 LARGEST = 70_000  # elements of one tensor
@@ -141,7 +141,7 @@ class Draw:
         return tuple(sizes[self.rng.randint(0, len(sizes)):] if self.chance(0.5) else sizes)
 
     def partner(self, name: str, dtype: str | None = None) -> str:
-        """A tensor that broadcasts with another one."""
+        """A tensor that broadcasts with another tensor."""
         x = self.env[name]
         found = self.tensors(lambda y: broadcasts(y.shape, x.shape) and (
             dtype is None or DTYPE_NAMES[y.dtype] == dtype))
@@ -240,7 +240,7 @@ class Draw:
             self.run(statement, [name])
 
     def lies_in(self, name: str, *layouts: str) -> bool:
-        """Whether a tensor lies in the memory of an input of one of these layouts."""
+        """Whether a tensor shares memory with an input of one of these layouts."""
         memory = self.env[name].untyped_storage()._cdata
         return any(source.layout in layouts and source.name in self.env
                    and self.env[source.name].untyped_storage()._cdata == memory
@@ -276,7 +276,7 @@ class Draw:
 
 
 def broadcasts(inner, outer) -> bool:
-    """Whether a shape broadcasts to another one."""
+    """Whether a shape broadcasts to another shape."""
     if len(inner) > len(outer):
         return False
     return all(a in (1, b) for a, b in zip(reversed(inner), reversed(outer)))
@@ -364,7 +364,7 @@ class _Drawing:
         return " + ".join(terms)
 
 
-# Families that are drawn more often than others: what all programs are made of.
+# Families that are drawn more often than others: the basis of all programs.
 _COMMON = {"elementwise": 3, "shaping": 3, "inplace": 2, "reductions": 2, "joining": 2}
 
 
@@ -388,7 +388,7 @@ class _Rows:
 
 
 def _try_row(d: Draw, row) -> None:
-    """Draws one row; what it has begun is undone if it fails."""
+    """Draws one row; if it fails, its changes are undone."""
     kept = len(d.sources), len(d.modules), len(d.lines), dict(d.env)
     try:
         row.function(d)

@@ -52,7 +52,7 @@ def map(function, rows):
 
 
 def _from_outside(function) -> list[torch.Tensor]:
-    """The tensors that a function reads beside its arguments."""
+    """The tensors that a function reads in addition to its arguments."""
     found = inspect.getclosurevars(function).nonlocals.values()
     return [x for x in found if isinstance(x, torch.Tensor)]
 

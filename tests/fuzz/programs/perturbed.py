@@ -70,7 +70,7 @@ _SATURATE = frozenset("gelu gelu_backward silu silu_backward mish mish_backward"
 _TAILS = frozenset("gelu gelu_backward".split())
 
 
-# What subtracts a mean, given beside the result with the reciprocal of the deviation.
+# Ops that subtract a mean, returned with the reciprocal of the deviation in addition to the result.
 _NORMS = frozenset(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit".split())
 
@@ -172,7 +172,7 @@ class Perturbing(TorchDispatchMode):
         return distance.abs() <= 2 * self._size * STEP[x.dtype] * _sizes((x, y))
 
     def _probe(self, func, args, kwargs):
-        """The results for an operand of the same size, of which nothing cancels."""
+        """The results for an operand of the same size in which nothing cancels."""
         size = args[0].abs().max() if args[0].numel() else 1.0
         noise = torch.randn(args[0].shape, generator=self._generator, dtype=args[0].dtype) * size
         kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in args[1:]]

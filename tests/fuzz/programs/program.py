@@ -74,7 +74,7 @@ class Source:
         sizes: of one micro-batch.
         dtype: name of the dtype, as ``F32``.
         fill: the kind of values, see ``values.py``.
-        layout: how an input lies in memory, see ``values.py``.
+        layout: the memory layout of an input, see ``values.py``.
     """
 
     name: str

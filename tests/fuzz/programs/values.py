@@ -5,7 +5,7 @@ import zlib
 import torch
 
 # Kinds of values, by dtype class. ``index:n`` are whole numbers from 0 to n - 1; ``index:n:dim``
-# are ones of which no two along ``dim`` are equal.
+# are ones without two equal elements along ``dim``.
 FLOAT_FILLS = ("normal", "normal", "normal", "whole", "uniform", "positive", "wavy")
 INT_FILLS = ("small", "small", "few")
 LAYOUTS = ("plain", "transposed", "stepped", "offset", "expanded", "channels_last")

@@ -34,7 +34,7 @@ def _work(number: int, tasks, results, current, end: float) -> None:
     def note(seed, is_ours=False):
         current[:] = seed, is_ours
 
-    # What torch is made of stays: a collector that walks all of it takes a tenth of the time.
+    # The objects of torch stay: a collector that visits all of them takes a tenth of the time.
     gc.freeze()
     gc.set_threshold(*_COLLECTED)
     for first, count in _given(tasks):

@@ -1,4 +1,4 @@
-"""Golden cases of the passes of the CPU's lowering; what they are: ``tests/pass_cases.py``."""
+"""Golden cases of the passes of the CPU's lowering; ``tests/pass_cases.py`` describes them."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ from tests.helpers import in_parts, quiet_options
 F = torch.nn.functional
 PASS = "rematerialize_elementwise"
 SIZES, LONG = [32, 64], 256
-ROWS = 256  # so that activations count beside gradients
+ROWS = 256  # so that activations count, not only gradients
 UNARY = ["neg", "relu", "abs", "gelu", "tanh", "clone"]
 BINARY = ["add", "sub", "mul", "maximum"]
 
@@ -102,7 +102,7 @@ def test_random_graphs_keep_every_bit(data, dtype):
 
 
 class Blocks(nn.Module):
-    """Layers whose activations wait beside what they are computed from."""
+    """Layers whose activations are kept together with their operands."""
 
     def __init__(self, checkpoints=False):
         super().__init__()

@@ -160,7 +160,7 @@ def bool_pair(op, **how):
 
 
 def few(*sizes):
-    """Numbers of which many are equal."""
+    """Numbers with many duplicates."""
     return torch.randint(-2, 3, sizes).float()
 
 

@@ -158,7 +158,7 @@ def decodings():
 
 
 def ctc_operands(sizes, labels, dtype, blank=0, **others):
-    """Log-probabilities, targets with repeated labels, and lengths, one of which is 0."""
+    """Log-probabilities, targets with repeated labels, and lengths with one 0."""
     time, batch, classes = sizes
     lengths = integers(0, labels + 1, batch, dtype=dtype)
     lengths[:1], lengths[1:2] = labels, 0

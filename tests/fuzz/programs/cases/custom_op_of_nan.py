@@ -1,4 +1,4 @@
-"""In custom ops in C++ what no loss depends on has a gradient of zeros: NaN beside NaN."""
+"""In C++ custom ops, values without effect on the loss get zero gradients: NaN next to NaN."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

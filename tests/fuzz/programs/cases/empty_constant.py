@@ -1,4 +1,4 @@
-"""An empty constant and another one had one address: the other one was lost."""
+"""An empty constant and another constant had one address: the other one was lost."""
 
 from tests.fuzz.programs.program import Program
 

@@ -1,4 +1,4 @@
-"""A row of attention that is NaN is so in hidden columns, too: so are their gradients."""
+"""A row of attention that is NaN is NaN in hidden columns too, and so are their gradients."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

@@ -1,4 +1,4 @@
-"""Interpolated whole numbers that cancel leave roundings, of which the sign says nothing."""
+"""Interpolated whole numbers that cancel leave rounding errors, whose sign says nothing."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

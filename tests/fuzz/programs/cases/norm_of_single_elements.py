@@ -1,4 +1,4 @@
-"""A group norm of one element leaves nothing but roundings, of which any() says either."""
+"""A group norm of one element leaves only rounding errors; any() of them may be either."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

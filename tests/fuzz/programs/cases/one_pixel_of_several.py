@@ -1,4 +1,4 @@
-"""A 1x1 convolution with a stride, of which the result has one pixel, read a row-major image as
+"""A 1x1 convolution with a stride, whose result has one pixel, read a row-major image as
 one that lies channels-last."""
 
 from tests.fuzz.programs.program import Program, Source

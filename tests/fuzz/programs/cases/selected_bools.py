@@ -1,4 +1,4 @@
-"""What a mask selects of bools became integers, of which sums are others."""
+"""Bools that a mask selects became integers, whose sums differ."""
 
 from tests.fuzz.programs.program import Program, Setting, Source
 

@@ -1,4 +1,4 @@
-"""What random programs are made of: families of rows, one file each."""
+"""The lines of random programs: families of rows, one file each."""
 
 from tests.fuzz.programs.vocabulary import (  # noqa: F401  (they enter their rows)
     convolutions,

@@ -6,7 +6,7 @@ from tests.fuzz.programs.vocabulary.base import Rejected, dtype_of, operand, row
 @row("custom ops", 4)
 def in_cpp(d):
     x = d.floating()
-    if dtype_of(d, x) == "F64":  # the op gets what the device has: its results are float32
+    if dtype_of(d, x) == "F64":  # the op gets the device's type: its results are float32
         raise Rejected
     if d.chance(0.5):
         d.emit(f"custom.cube({x}, {d.rng.choice((0.5, 1.0, -2.0))})")

@@ -1,4 +1,4 @@
-"""Functions that PyTorch has not, and functions of the host: the same outside of poptorch."""
+"""Functions that PyTorch lacks, and functions of the host: the same outside of poptorch."""
 
 from tests.fuzz.programs.vocabulary.base import dtype_of, finite, operand, row
 from tests.fuzz.programs.vocabulary.indexing import a_dim, changed, indexed
@@ -33,7 +33,7 @@ def dynamic_part(d):
 
 @row("extra functions", 4)
 def host_function(d):
-    """A function that runs in eager, in the midst of the program."""
+    """A function that runs in eager, inside the program."""
     x = d.floating()
     kind = d.rng.choice(("one", "one", "two", "values"))
     if kind == "one":
@@ -62,7 +62,7 @@ def decoding(d):
         (d.rng.randint(1, 9), d.rng.randint(1, 3), d.rng.randint(2, 6)), "F32")
     time, batch, classes = d.env[x].shape
     lengths = d.indices(time + 1, (batch,), d.rng.choice(("I64", "I32")))
-    # Quarters, so that equal totals, of which the order of labels decides, are equal on both sides.
+    # Quarters, so that equal totals, where the order of labels decides, are equal on both sides.
     probs = f"({finite(d, x)}.to(F32).clamp(-8, 0) * 4).round() / 4"
     d.emit(f"poptorch.ctc_beam_search_decoder({probs}, {lengths}, {d.rng.randrange(classes)}, "
            f"{d.rng.choice((2, 5, 100))}, {d.rng.choice((1, 2))})", 3)

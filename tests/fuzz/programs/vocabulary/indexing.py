@@ -16,7 +16,7 @@ def indexed(d, low=1, high=4):
 
 
 def changed(d, low=1, high=4):
-    """A tensor that may be changed, that is no parameter."""
+    """A tensor that may be changed and is not a parameter."""
     found = d.tensors(lambda t: low <= t.dim() <= high and t.numel() > 0
                       and not (t.requires_grad and t.is_leaf))
     if found and d.chance(0.7):

@@ -39,7 +39,7 @@ OF_ANY = (
 
 
 def square(d):
-    """A finite square matrix, or several, and another one with as many rows."""
+    """A finite square matrix, or several, and another matrix with as many rows."""
     def fits(t):
         return t.is_floating_point() and t.dim() > 1 and t.shape[-1] == t.shape[-2] < 40
     dtype = d.rng.choice(("F32", "F32", "F64"))

@@ -45,7 +45,7 @@ def matmul(d):
 
 @row("products", 6)
 def of_two_matrices(d):
-    """``mm`` and ``bmm``, with a factor of which the transposed one is given."""
+    """``mm`` and ``bmm``, with one factor transposed."""
     rank = d.rng.choice((2, 2, 3))
     x = left(d, rank, rank)
     shape, n, dtype = d.env[x].shape, a_size(d), other_dtype(d, dtype_of(d, x))
@@ -70,7 +70,7 @@ def added(d):
     result, x, y = {"addmm": ((m, n), (m, k), (k, n)), "baddbmm": ((b, m, n), (b, m, k), (b, k, n)),
                     "addbmm": ((m, n), (b, m, k), (b, k, n)), "addmv": ((m,), (m, k), (k,)),
                     "addr": ((m, n), (m,), (n,))}[name]
-    # Eager's result of an empty matrix has the sizes of what it is added to.
+    # Eager's result of an empty matrix has the sizes of the tensor that it is added to.
     own = operand(d, d.within(result) if m * k else result, dtype)
     x, y = operand(d, x, dtype), operand(d, y, other_dtype(d, dtype))
     d.emit(f"torch.{name}({own}, {x}, {y}{d.rng.choice(ALPHA_BETA)})")

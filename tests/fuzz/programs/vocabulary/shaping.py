@@ -236,7 +236,7 @@ def change_of_a_buffer(d):
 
 @row("shaping", 4)
 def view_filled(d):
-    """A tensor with a part that is another one; diagonals."""
+    """A tensor with a part from another tensor; diagonals."""
     x = d.any(1, 4)
     shape, rank, dtype = shape_of(d, x), d.env[x].dim(), dtype_of(d, x)
     dim = a_dim(d, x)

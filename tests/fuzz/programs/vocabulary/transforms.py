@@ -65,7 +65,7 @@ def mapped(d):
 @row("transforms", 4)
 def derived(d):
     """Derivatives by ``torch.func``."""
-    # Derivatives in forward mode write to memory like the operand's, of which no two are one.
+    # Derivatives in forward mode write to memory like the operand's, without shared elements.
     name = finite(d, d.floating(1))
     x = f"({name} * 1)"
     f, g = d.rng.choice(FUNCTIONS), d.rng.choice(SCALARS)

@@ -1,0 +1,38 @@
+// How the host runs what a program repeats: its replicas, and the rounds of a loop.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "assemble/program.h"
+
+namespace poptorch::run {
+
+// in_turn: one after the other, with all threads in each kernel. replicas: side by side, up to the
+// next all_reduce. micro: micro-batches (where there is one, iterations of the device) of one
+// replica side by side; what one hands on to the next passes in their order. Results have the same
+// bits in each form.
+enum class HostForm : uint8_t { in_turn, replicas, micro };
+
+// The form that POPTORCH_HOST calls by that name; a user error that lists the names for others.
+HostForm host_form_from_name(std::string_view name);
+std::string_view name_of(HostForm form);
+
+struct HostPlan {
+  HostForm form = HostForm::in_turn;
+  int workers = 1;
+  std::string reason;  // why this form and no other
+  int64_t bytes = 0;   // of memory that the form takes beside the arenas of the replicas
+};
+
+struct HostOptions {
+  std::string asked;  // the name of a form; empty: the one that is estimated to be the fastest
+  int replicas = 1;
+  int threads = 1;
+};
+
+// How a program runs. A form that does not apply to it is replaced by in_turn; `reason` says why.
+HostPlan plan_host(const assemble::Program& program, const HostOptions& options);
+
+}  // namespace poptorch::run
