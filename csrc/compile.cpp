@@ -24,6 +24,7 @@
 #include "support/switches.h"
 #include "tasks/check.h"
 #include "tasks/cut.h"
+#include "tasks/recompute.h"
 #include "tasks/schedule.h"
 
 namespace poptorch {
@@ -244,6 +245,7 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
     steps.reports().shares = place::place(*module);
     place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
     if (options.cut_tasks) tasks::cut(*module);
+    tasks::recompute(*module);
     tasks::schedule(*module);
     tasks::check(*module);
   });

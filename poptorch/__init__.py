@@ -51,6 +51,7 @@ from poptorch.enums import OutputMode as AnchorMode  # as releases of 2020 call 
 from poptorch.enums import OutputMode as OutputMode
 from poptorch.enums import OverlapMode as OverlapMode
 from poptorch.enums import PipelineSchedule as PipelineSchedule
+from poptorch.enums import Recomputation as Recomputation
 from poptorch.enums import ReductionType as ReductionType
 from poptorch.enums import SharingStrategy as SharingStrategy
 from poptorch.enums import SyncPattern as SyncPattern

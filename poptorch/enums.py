@@ -208,6 +208,31 @@ class PipelineSchedule(enum.Enum):
     FillDrain = "fill_drain"
 
 
+class Recomputation(enum.Enum):
+    """Whether the stages of a model recompute activations in the backward pass.
+
+    A stage that recomputes keeps its inputs and what ``poptorch.recomputationCheckpoint`` marks for
+    its backward pass. It computes its other activations again. The bits of all results stay the
+    same.
+
+    Example:
+        >>> import poptorch
+        >>> poptorch.Options().Training.recomputation(poptorch.Recomputation.Off)
+        TrainingOptions(recompute=Off)
+    """
+
+    #: On in pipelines.
+    Auto = "auto"
+    #: Stages keep all activations that their backward pass reads.
+    Off = "off"
+    #: On in pipelines and in ``ShardedExecution``.
+    Stages = "stages"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Recomputation | None":
+        return {0: cls.Off, 3: cls.Stages}.get(value)  # of the back end
+
+
 class Liveness(enum.Enum):
     """Where tensors are between the phases of phased execution.
 

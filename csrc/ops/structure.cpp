@@ -181,7 +181,8 @@ std::vector<OpDef> structure_ops() {
                  "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
                  "transfer. `schedule` is that of a pipeline: grouped, interleaved, sequential or "
                  "fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
-                 "in turn.",
+                 "in turn. `recomputation`: whether backward tasks compute again what forward "
+                 "tasks do not keep; off, stages, or auto: in pipelines.",
                  {},
                  {{"kind", "", true},
                   {"blocks", ir::AttrList{}},
@@ -192,7 +193,8 @@ std::vector<OpDef> structure_ops() {
                   {"separate_backward", false},
                   {"liveness", "always_live"},
                   {"schedule", "grouped"},
-                  {"cyclic", false}}),
+                  {"cyclic", false},
+                  {"recomputation", "auto"}}),
       saying_row("tensor_location",
                  "Where tensors of a role (activation, parameter, optimizer, accumulator) of at "
                  "least `least_elements` are kept: on_chip, off_chip, or as the strategy has it. "

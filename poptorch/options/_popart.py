@@ -76,6 +76,8 @@ _INNER = {key: frozenset(names.split()) for key, names in {
         showExecutionSteps showOptimizations showPerIpuMemoryUsage showVarStorage
         useBufferedOutput""",
 }.items()}
+# What autoRecomputation may be beside the values of Training.recomputation.
+_OTHER_RECOMPUTATION = {1: "Standard", 2: "NormOnly", 4: "RecomputeAll"}
 # Those that enable the report of Options.enableProfiling.
 _WITH_EFFECT = frozenset({"autoReport.all", "autoReport.directory"})
 
@@ -150,10 +152,18 @@ class _PopartOptions(OptionGroup):
         """
         self.checkIsFrozen(key)
         _check_value(key, value)
+        is_number = isinstance(value, int)
+        if key == "autoRecomputation" and is_number and value in _OTHER_RECOMPUTATION:
+            say_once(f"_Popart {key} {value}",
+                     f"[_Popart] autoRecomputation={value} ({_OTHER_RECOMPUTATION[value]}) has no "
+                     f"effect. Use 0 (none), 3 (pipelines) or poptorch.recomputationCheckpoint.")
+            self._own[key] = value
+            return self
         if key in self._counterparts():
             group, row = self._counterparts()[key]
             group._load(row.name, value)
             self._given[key] = copy.deepcopy((value, group._values[row.name]))
+            self._own.pop(key, None)
             return self
         self._own[key] = copy.deepcopy(value)
         if key in _INNER:

@@ -4,7 +4,7 @@ import warnings
 from typing import Self
 
 from poptorch._base.checks import COUNT, Bool, Member, Number, OrNone
-from poptorch.enums import MeanReductionStrategy, ReductionType
+from poptorch.enums import MeanReductionStrategy, Recomputation, ReductionType
 from poptorch.options._group import OptionGroup
 from poptorch.options._row import option, row
 
@@ -75,6 +75,19 @@ class _TrainingOptions(OptionGroup):
                           DeprecationWarning, stacklevel=2)
         return self._set("mean_accumulation_and_replication_reduction_strategy",
                          mean_reduction_strategy)
+
+    @option("recompute", Recomputation.Auto, Member(Recomputation), example=Recomputation.Off,
+            backend="autoRecomputation", step="recomputation")
+    def recomputation(self, recomputation: Recomputation) -> Self:
+        """Sets whether stages recompute activations in the backward pass.
+
+        It changes the bytes that the IPUs keep and the work of ``executor.schedule()`` and
+        ``executor.timeline()``. Results do not change.
+
+        Args:
+            recomputation: ``Recomputation.Auto`` (the default): in pipelines. ``Off``: never.
+                ``Stages``: in pipelines and in ``ShardedExecution``.
+        """
 
     @option("automatic_loss_scaling", False, Bool(), backend="automaticLossScalingSettings.enabled",
             step="automatic_loss_scaling")

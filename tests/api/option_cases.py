@@ -92,6 +92,8 @@ CASES = [
          (poptorch.MeanReductionStrategy.Running,),
          {"mean_accumulation_and_replication_reduction_strategy":
           poptorch.MeanReductionStrategy.Running}),
+    Case("Training.recomputation", (poptorch.Recomputation.Off,),
+         {"recompute": poptorch.Recomputation.Off}, ("Off",)),
     Case("Training.setAutomaticLossScaling", (True,), {"automatic_loss_scaling": True}),
     Case("Training.gradientClipping", (1, 0.5),
          {"gradient_clip_norm": 1.0, "gradient_clip_value": 0.5}, ("1",), (0.0,)),

@@ -181,3 +181,16 @@ def test_frozen():
         options._Popart.checkIsFrozen("cachePath")
     options.clone()._Popart.set("accumulationFactor", 3)
     assert options.Training.gradient_accumulation == 1
+
+
+def test_recomputation(caplog):
+    options = poptorch.Options()
+    for value, kind in [(0, "Off"), (3, "Stages")]:
+        options._Popart.set("autoRecomputation", value)
+        assert options.Training.recompute is poptorch.Recomputation[kind]
+        assert options._Popart.options == {"autoRecomputation": value}
+    options._Popart.set("autoRecomputation", 2)
+    assert "autoRecomputation=2 (NormOnly) has no effect" in caplog.text
+    assert options.Training.recompute is poptorch.Recomputation.Stages
+    with pytest.raises(TypeError, match=r"expected one of Recomputation\.Auto, .*, got 9"):
+        options._Popart.set("autoRecomputation", 9)

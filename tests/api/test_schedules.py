@@ -34,6 +34,7 @@ def pipelined(stages, schedule=PipelineSchedule.Grouped):
 def compiled(net, strategy, count, training=True, **settings):
     """The executor and its arguments, ``count`` micro-batches of 2 samples."""
     options = quiet_options(**settings).setExecutionStrategy(strategy).autoRoundNumIPUs()
+    options.Training.recomputation(poptorch.Recomputation.Off)
     samples = 2 * count * settings.get("replicationFactor", 1)
     first, last = net.layers[0].in_features, net.layers[-1].out_features
     data = torch.randn(samples, first), torch.randn(samples, last)
@@ -177,6 +178,7 @@ def test_an_activation_off_the_chip_leaves_it_by_its_stash():
     plain, _ = compiled(Layers(4, 4, 4), pipelined("01"), 3)
     options = quiet_options().setExecutionStrategy(pipelined("01"))
     options.Training.gradientAccumulation(3)
+    options.Training.recomputation(poptorch.Recomputation.Off)
     options.TensorLocations.setActivationLocation(
         poptorch.TensorLocationSettings().useOnChipStorage(False))
     net = Layers(4, 4, 4)

@@ -178,6 +178,7 @@ ENUMERATIONS = {
     "MeanReductionStrategy":
         _EFFECTS + "test_running_mean_does_not_overflow_in_half",
     "OutputMode": _EFFECTS + "test_output_modes",
+    "Recomputation": "tests/tasks/test_recompute.py::test_bytes",
     "PipelineSchedule": _SCHEDULES + "test_tasks_of_each_schedule",
     "ReductionType": _EFFECTS + "test_reduction_type",
     "SharingStrategy": _DATA + "test_accessor.py::test_a_fork_pickles_nothing",

@@ -83,7 +83,7 @@ def programs(draw):
     return layers, blocks, strategy, draw(st.sampled_from([1, 7])), kind
 
 
-def compiled(net, strategy, accumulation, training, x):
+def compiled(net, strategy, accumulation, training, recomputation=poptorch.Recomputation.Off):
     if strategy is not None and isinstance(strategy, poptorch.PipelinedExecution):
         accumulation = 7
     settings = {"autoRoundNumIPUs": True, "deviceIterations": 1 if training else 4}
@@ -91,7 +91,7 @@ def compiled(net, strategy, accumulation, training, x):
         settings["setExecutionStrategy"] = strategy
     if training:
         options = quiet_options(Training__gradientAccumulation=accumulation, **settings)
-        options.randomSeed(3)
+        options.randomSeed(3).Training.recomputation(recomputation)
         return poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), 0.125))
     return poptorch.inferenceModel(net.eval(), quiet_options(**settings).randomSeed(3))
 
@@ -155,7 +155,7 @@ def test_models(program, training, seed):
             if strategy_of_run is not None:
                 pair = Pair(monkeypatch)
             net = Net(layers, blocks if strategy_of_run is not None else None)
-            model = compiled(net, strategy_of_run, accumulation, training, x)
+            model = compiled(net, strategy_of_run, accumulation, training)
             results = [model(x) for _ in range(2)]
             model.copyWeightsToHost()
             runs.append((results, net.state_dict()))
