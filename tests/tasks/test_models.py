@@ -103,7 +103,7 @@ class Pair:
         self.compile, self.placed = _C.compile, []
         monkeypatch.setattr(_C, "compile", self)
 
-    def __call__(self, module, options, progress):
+    def __call__(self, module, options, progress, placed):
         text = module.text()
         plain, cut = (self.compile(_C.parse(text, module), {**options, "cut_tasks": is_cut})
                       for is_cut in (False, True))
@@ -111,7 +111,7 @@ class Pair:
             assert cut.ir(step) == plain.ir(step)
         check_text(cut.ir("place"), plain.ir("place"))
         self.placed.append(cut.ir("place"))
-        return self.compile(module, options, progress)
+        return self.compile(module, options, progress, placed)
 
 
 def check_text(cut, plain):
