@@ -1,6 +1,7 @@
 #include "tasks/groups.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,6 +42,13 @@ std::string words_of(const ir::Op& op) {
                 ops::source_text(op.source_location));
 }
 
+// Ops that cost little beside what reads their results.
+bool is_cheap(const ir::Op& op) {
+  constexpr std::array cheap = {ir::op::permute, ir::op::reshape, ir::op::expand, ir::op::slice,
+                                ir::op::cast};
+  return std::find(cheap.begin(), cheap.end(), op.name) != cheap.end();
+}
+
 // Values that do not change from one micro-batch to the next are made where they are read.
 class Grouper {
  public:
@@ -49,6 +57,7 @@ class Grouper {
 
   Groups run() {
     find_assigned();
+    find_moved();
     for (const auto& op : graph_.ops) sort(*op);
     for (const auto& op : graph_.ops) {
       if (is_assigned_state(*op)) keys_[op.get()] = keys_.at(assigns_.at(path_of(*op)));
@@ -106,11 +115,26 @@ class Grouper {
     }
   }
 
+  void find_moved() {
+    for (const auto& op : graph_.ops) {
+      if (ops::is_move(*op)) moved_.insert(op->operand(0)->op);
+    }
+  }
+
+  // A cheap op of values that are everywhere. One that is moved has a task from which it comes.
+  bool is_cheap_everywhere(const ir::Op& op) const {
+    if (!is_cheap(op) || is_outside(op) || moved_.contains(&op)) return false;
+    return std::all_of(op.operands.begin(), op.operands.end(), [&](const ir::Value* operand) {
+      return operand == nullptr || groups_.everywhere.contains(operand->op);
+    });
+  }
+
   bool is_everywhere(const ir::Op& op) const {
     if (op.name == ir::op::state) return !assigns_.contains(path_of(op));
     if (op.name == ir::op::remote_load) {
       return groups_.everywhere.contains(op.operand(0)->op);
     }
+    if (is_cheap_everywhere(op)) return true;
     return place::is_source(op) && op.name != ir::op::input && op.name != ir::op::stream_in;
   }
 
@@ -286,6 +310,7 @@ class Grouper {
   const Order& order_;
   const bool with_update_;
   std::unordered_set<const ir::Op*> is_reduced_;  // all_reduce before the update
+  std::unordered_set<const ir::Op*> moved_;       // read by a copy, a store or a load
   std::map<std::string, const ir::Op*> assigns_;  // by path: the op that assigns, or has it inside
   Keys keys_;
   Groups groups_;

@@ -25,7 +25,7 @@ struct Task {
 struct Groups {
   std::vector<Task> tasks;  // in the order in which one micro-batch goes through them
   std::unordered_map<const ir::Op*, size_t> task_of;
-  // Made in each task that reads it: constants, and states that no task assigns.
+  // Made in each task that reads it: constants, states that no task assigns, cheap ops of these.
   std::unordered_set<const ir::Op*> everywhere;
   bool is_in_turn = false;  // stages depend on each other in a cycle: several tasks for a stage
 

@@ -31,11 +31,8 @@ std::vector<Key> in_turn(const ir::Graph& graph, const Dependencies& dependencie
   std::unordered_map<const ir::Op*, size_t> missing;
   std::unordered_map<const ir::Op*, std::vector<size_t>> readers;
   std::map<Key, std::set<size_t>> ready;
-  std::set<size_t> ready_readers;  // those with operands: sources run with others of their key
-  const auto add_ready = [&](size_t i) {
-    ready[keys.at(graph.ops[i].get())].insert(i);
-    if (!graph.ops[i]->operands.empty()) ready_readers.insert(i);
-  };
+  std::set<size_t> ready_readers;  // what reads nothing of other ops runs with others of its key
+  const auto add_ready = [&](size_t i) { ready[keys.at(graph.ops[i].get())].insert(i); };
   size_t left = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const ir::Op* op = graph.ops[i].get();
@@ -60,7 +57,9 @@ std::vector<Key> in_turn(const ir::Graph& graph, const Dependencies& dependencie
       const ir::Op* op = graph.ops[i].get();
       run_of[op] = runs.size() - 1;
       for (const size_t reader : readers[op]) {
-        if (--missing.at(graph.ops[reader].get()) == 0) add_ready(reader);
+        if (--missing.at(graph.ops[reader].get()) > 0) continue;
+        add_ready(reader);
+        ready_readers.insert(reader);
       }
     }
   }

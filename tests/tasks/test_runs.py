@@ -1,0 +1,54 @@
+"""Programs that run in turn: a task for each run of blocks, and only activations are kept."""
+
+import re
+
+import pytest
+import torch
+
+import poptorch
+from tests.helpers import quiet_options
+
+BLOCKS, ROWS, COLUMNS = 6, 2, 16
+TASK = re.compile(r"= task .*|^  task .*", re.MULTILINE)
+STASH = re.compile(r"= stash \S+ \{bytes=(\d+)")
+IPUS = {"chain": [0, 1, 0, 1, 0, 1], "back": [0, 0, 1, 2, 2, 1]}
+
+
+class Chain(torch.nn.Module):
+    """Linear layers, each in a block of its own. ``cast`` makes their weights float16."""
+
+    def __init__(self, ipus, cast):
+        super().__init__()
+        self.ipus, self.cast = ipus, cast
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(COLUMNS, COLUMNS) for _ in ipus)
+
+    def forward(self, x):
+        for number, (ipu, layer) in enumerate(zip(self.ipus, self.layers)):
+            poptorch.Block.start(f"block{number}", ipu_id=ipu)
+            weight = layer.weight.half() if self.cast else layer.weight
+            x = torch.nn.functional.linear(x, weight.to(x.dtype)).relu()
+        return (x, poptorch.identity_loss(x.square(), "mean")) if self.training else x
+
+
+def placed(ipus, training, cast):
+    net = Chain(ipus, cast)
+    settings = {"setExecutionStrategy": poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu)}
+    if training:
+        options = quiet_options(Training__gradientAccumulation=4, autoRoundNumIPUs=True, **settings)
+        model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), 0.125))
+    else:
+        model = poptorch.inferenceModel(net.eval(),
+                                        quiet_options(autoRoundNumIPUs=True, **settings))
+    model.compile(torch.randn(ROWS * (4 if training else 1), COLUMNS))
+    return model.ir("place")
+
+
+@pytest.mark.parametrize("cast", [False, True], ids=["plain", "cast"])
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("ipus", IPUS.values(), ids=IPUS)
+def test_a_task_for_each_run(ipus, training, cast):
+    text = placed(ipus, training, cast)
+    parts = [re.search(r'part="(\w+)"', line)[1] for line in TASK.findall(text)]
+    runs = 1 + sum(a != b for a, b in zip(ipus, ipus[1:]))
+    assert len(parts) - parts.count("backward") == runs
+    assert max(map(int, STASH.findall(text)), default=0) <= 4 * ROWS * COLUMNS
