@@ -59,27 +59,12 @@ class Graph:
         place: Place | None = None,
         names: Sequence[str | None] | None = None,
     ) -> list[Value]:
-        """Appends an op and returns its results.
-
-        Args:
-            name: a row of the op table.
-            operands: values of this graph; ``None`` is an absent optional tensor.
-            attrs: those equal to the row's defaults are left out.
-            types: of the results, ``(dtype, sizes)``; ``None``: the row infers them.
-            place: the user's source: file, line, dotted module path.
-            names: of the results; taken ones get a suffix, ``None`` the next number.
-
-        Raises:
-            poptorch.Error: the row refuses operands or attributes.
-        """
+        """Appends an op of this row of the table, and returns its results. ``None`` in
+        ``operands``: an absent optional tensor. ``types``: of the results; ``None``: the row
+        infers them. ``place``: the user's file, line and module path. ``names``: of the results."""
     def constant(
-        self,
-        dtype: DType | str,
-        sizes: Sequence[int],
-        data: Buffer,
-        place: Place | None = None,
-        name: str = "",
-        annotations: Mapping[str, Any] = ...,
+        self, dtype: DType | str, sizes: Sequence[int], data: Buffer, place: Place | None = None,
+        name: str = "", annotations: Mapping[str, Any] = ...
     ) -> Value:
         """Appends a constant with these bytes, row-major."""
     def text(self) -> str: ...
@@ -132,12 +117,8 @@ def find_custom_op(domain: str, name: str, version: int) -> dict[str, Any] | Non
     """That op of a library that is loaded, or None; an error when two libraries have it."""
 
 def evaluate(
-    op: str,
-    operands: Sequence[Any],
-    attrs: Mapping[str, Attribute] = ...,
-    types: Sequence[TypePair] | None = None,
-    threads: int = 1,
-    inplace: Sequence[int] = ...,
+    op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...,
+    types: Sequence[TypePair] | None = None, threads: int = 1, inplace: Sequence[int] = ...
 ) -> list[Any]:
     """Computes one op on numpy arrays (``None``: absent).
 
@@ -228,6 +209,9 @@ class State:
         """``parameter``, ``buffer``, ``optimizer``, ``rng``, ``hyper``, or empty."""
     @property
     def bytes(self) -> int: ...
+    @property
+    def shard_bytes(self) -> int:
+        """Of the part that a replica has; 0 where each has the whole state."""
 
 class Executable:
     """A compiled program with its memory.
@@ -390,22 +374,16 @@ def compile(
     progress: Callable[[str], None] | None = None,
     placed: Callable[[int], None] | None = None,
 ) -> Executable:
-    """Compiles a translated module, which is emptied. ``progress(step)`` is called before each
-    step, ``placed(ipus)`` after place, with the IPUs of one replica.
+    """Compiles a translated module, which is emptied. Calls ``progress(step)`` before each step,
+    and ``placed(ipus)`` after place, with the IPUs of one replica.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
-    ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). What is not given comes from the
-    environment (``POPTORCH_DUMP_IR``, ``POPTORCH_RELOAD_IR``, ``POPTORCH_PASS_LIMIT``,
-    ``POPTORCH_POISON``).
-    """
+    ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
 
 def assemble_text(
-    text: str,
-    options: Mapping[str, object] = ...,
-    constants: Module | None = None,
-    texts: Sequence[tuple[str, str]] = ...,
-    shares: Sequence[dict[str, Any]] = ...,
+    text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
+    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
 ) -> Executable:
     """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports."""
 

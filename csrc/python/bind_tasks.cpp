@@ -17,6 +17,7 @@ py::dict row_of(const tasks::TaskRow& task) {
   row["phase"] = task.phase;
   row["offset"] = task.offset;
   row["flops"] = task.flops;
+  row["recomputed_flops"] = task.recomputed_flops;
   row["bytes_in"] = task.bytes_in;
   row["bytes_out"] = task.bytes_out;
   return row;

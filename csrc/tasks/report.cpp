@@ -100,7 +100,9 @@ class Reporter {
   }
 
   void add_work(TaskRow& row, const ir::Op& op) const {
-    row.flops += flops_of(module_, op);
+    const double flops = flops_of(module_, op);
+    row.flops += flops;
+    if (op.attrs.has(ir::attr::recompute)) row.recomputed_flops += flops;
     if (op.name == ir::op::stream_in) row.bytes_in += op.result()->type.bytes();
     if (op.name == ir::op::stream_out) row.bytes_out += op.operand(0)->type.bytes();
   }

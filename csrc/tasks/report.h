@@ -18,6 +18,7 @@ struct TaskRow {
   std::optional<int64_t> phase;
   int64_t offset = 0;
   double flops = 0;  // of one micro-batch, as far as they are known
+  double recomputed_flops = 0;  // those of them that a forward task has, too
   int64_t bytes_in = 0;   // from the host, of one micro-batch
   int64_t bytes_out = 0;  // to the host
 };

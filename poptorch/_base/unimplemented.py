@@ -2,7 +2,7 @@
 
 # By the word that rows of options use for it.
 LATER = {
-    "schedules": "pipelined, phased and overlapped schedules",
+    "schedules": "times of host and streaming transfers",
     "devices": "devices of other hosts",
     "cache": "executable caching",
     "cycles": "cycle counts",

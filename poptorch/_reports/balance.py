@@ -29,7 +29,8 @@ class _Moved(FlopCosts):
         self._block, self._source, self._target = block, source, target
 
     def task(self, task: Task) -> float:
-        parts = ("forward", "backward") if task.part == "both" else (task.part,)
+        is_whole = task.part == "both" or task.recomputed_flops
+        parts = ("forward", "backward") if is_whole else (task.part,)
         change = sum(self._block[part] for part in parts)
         sign = (task.stage == self._target) - (task.stage == self._source)
         return max(0.0, task.flops + sign * change)

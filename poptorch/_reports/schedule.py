@@ -21,6 +21,7 @@ class Task:
         phase: in phased execution, else None. Tasks of one phase run at the same time.
         offset: in round r the task has micro-batch ``r - offset``.
         flops: of one micro-batch, as far as they are known.
+        recomputed_flops: those of them that a forward task has, too.
         bytes_in: that it reads from the host, of one micro-batch.
         bytes_out: that it sends to the host.
     """
@@ -32,6 +33,7 @@ class Task:
     phase: int | None
     offset: int
     flops: float
+    recomputed_flops: float
     bytes_in: int
     bytes_out: int
 

@@ -292,7 +292,7 @@ std::string call_text(const Call& call) {
     if (!ops::is_annotation(name)) text += concat(" ", name, "=", value.text());
   }
   for (size_t i = 0; i < call.in_count(); ++i) {
-    text += call.has_in(i) ? " " + call.in(i).text() : " _";
+    text += call.has_in(i) ? concat(" ", call.in(i).text()) : " _";
   }
   for (const auto& result : call.op.results) text += " -> " + result->type.text();
   return text;
