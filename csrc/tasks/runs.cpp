@@ -3,13 +3,21 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 
 namespace poptorch::tasks {
 
 Dependencies::Dependencies(const ir::Graph& graph, const Keys& keys,
                            const std::unordered_set<const ir::Op*>& everywhere) {
+  std::unordered_map<std::string, const ir::Op*> states;
   for (const auto& op : graph.ops) {
     std::vector<const ir::Op*>& before = before_[op.get()];
+    if (op->name == ir::op::state && keys.contains(op.get())) {
+      states[op->attrs.get_string(ir::attr::path)] = op.get();
+    } else if (op->name == ir::op::assign) {
+      const auto state = states.find(op->attrs.get_string(ir::attr::path));
+      if (state != states.end()) before.push_back(state->second);
+    }
     for (const ir::Value* operand : op->operands) {
       if (operand == nullptr) continue;
       const ir::Op* maker = operand->op;
@@ -26,44 +34,105 @@ Dependencies::Dependencies(const ir::Graph& graph, const Keys& keys,
   }
 }
 
-std::vector<Key> in_turn(const ir::Graph& graph, const Dependencies& dependencies,
-                         const Keys& keys, std::unordered_map<const ir::Op*, size_t>& run_of) {
-  std::unordered_map<const ir::Op*, size_t> missing;
-  std::unordered_map<const ir::Op*, std::vector<size_t>> readers;
-  std::map<Key, std::set<size_t>> ready;
-  std::set<size_t> ready_readers;  // what reads nothing of other ops runs with others of its key
-  const auto add_ready = [&](size_t i) { ready[keys.at(graph.ops[i].get())].insert(i); };
-  size_t left = 0;
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const ir::Op* op = graph.ops[i].get();
-    if (!keys.contains(op)) continue;
-    ++left;
-    const auto& before = dependencies.of(*op);
-    missing[op] = before.size();
-    for (const ir::Op* maker : before) readers[maker].push_back(i);
-    if (before.empty()) add_ready(i);
-  }
-  std::vector<Key> runs;
-  while (left > 0) {
-    const auto sources = std::find_if(ready.begin(), ready.end(),
-                                      [](const auto& item) { return !item.second.empty(); });
-    const size_t first = ready_readers.empty() ? *sources->second.begin() : *ready_readers.begin();
-    const Key key = keys.at(graph.ops[first].get());
-    runs.push_back(key);
-    for (std::set<size_t>& here = ready[key]; !here.empty(); --left) {
-      const size_t i = *here.begin();
-      here.erase(here.begin());
-      ready_readers.erase(i);
-      const ir::Op* op = graph.ops[i].get();
-      run_of[op] = runs.size() - 1;
-      for (const size_t reader : readers[op]) {
-        if (--missing.at(graph.ops[reader].get()) > 0) continue;
-        add_ready(reader);
-        ready_readers.insert(reader);
+namespace {
+
+// Goes through the ops that have keys, by their numbers in the graph.
+class Turns {
+ public:
+  Turns(const ir::Graph& graph, const Dependencies& dependencies, const Keys& keys,
+        std::unordered_map<const ir::Op*, size_t>& run_of)
+      : graph_(graph), dependencies_(dependencies), keys_(keys), run_of_(run_of) {}
+
+  std::vector<Key> run() {
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ir::Op* op = graph_.ops[i].get();
+      if (!keys_.contains(op)) continue;
+      for (const ir::Op* maker : dependencies_.of(*op)) readers_[maker].push_back(i);
+    }
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ir::Op* op = graph_.ops[i].get();
+      if (!keys_.contains(op)) continue;
+      if (waits_for_readers(*op)) {
+        waiting_.insert(op);
+        continue;
       }
+      const auto& before = dependencies_.of(*op);
+      missing_[op] = static_cast<size_t>(std::count_if(
+          before.begin(), before.end(), [&](const ir::Op* x) { return !waiting_.contains(x); }));
+      if (missing_[op] == 0) add_ready(i, !before.empty());
+    }
+    while (!ready_readers_.empty() || !ready_sources_.empty()) {
+      const std::set<size_t>& first = ready_readers_.empty() ? ready_sources_ : ready_readers_;
+      runs_.push_back(keys_.at(graph_.ops[*first.begin()].get()));
+      std::set<size_t>& here = ready_[runs_.back()];
+      while (!here.empty()) take(*here.begin());
+    }
+    return std::move(runs_);
+  }
+
+ private:
+  // Nothing of the micro-batch is in it but itself, and ops of one key read it: the first of them
+  // decides in which run it is.
+  bool waits_for_readers(const ir::Op& op) const {
+    const auto readers = readers_.find(&op);
+    if (readers == readers_.end()) return false;
+    const auto& before = dependencies_.of(op);
+    const bool is_source = std::all_of(before.begin(), before.end(), [&](const ir::Op* maker) {
+      return waiting_.contains(maker) && maker->name != ir::op::stream_in;
+    });
+    bool has_one_key = true, is_assigned = false;
+    for (const size_t i : readers->second) {
+      const ir::Op* reader = graph_.ops[i].get();
+      has_one_key = has_one_key && keys_.at(reader) == keys_.at(&op);
+      is_assigned = is_assigned || reader->name == ir::op::assign;
+    }
+    // A state must be read before it is assigned.
+    return is_source && has_one_key && (op.name != ir::op::state || is_assigned);
+  }
+
+  void add_ready(size_t i, bool is_reader) {
+    ready_[keys_.at(graph_.ops[i].get())].insert(i);
+    (is_reader ? ready_readers_ : ready_sources_).insert(i);
+  }
+
+  void take(size_t i) {
+    const ir::Op* op = graph_.ops[i].get();
+    ready_[runs_.back()].erase(i);
+    ready_readers_.erase(i);
+    ready_sources_.erase(i);
+    take_waiting(*op);
+    for (const size_t reader : readers_[op]) {
+      const auto found = missing_.find(graph_.ops[reader].get());
+      if (found != missing_.end() && --found->second == 0) add_ready(reader, true);
     }
   }
-  return runs;
+
+  // The op itself, and what waited for it.
+  void take_waiting(const ir::Op& op) {
+    run_of_[&op] = runs_.size() - 1;
+    is_taken_.insert(&op);
+    for (const ir::Op* maker : dependencies_.of(op)) {
+      if (waiting_.contains(maker) && !is_taken_.contains(maker)) take_waiting(*maker);
+    }
+  }
+
+  const ir::Graph& graph_;
+  const Dependencies& dependencies_;
+  const Keys& keys_;
+  std::unordered_map<const ir::Op*, size_t>& run_of_;
+  std::unordered_map<const ir::Op*, std::vector<size_t>> readers_;
+  std::unordered_map<const ir::Op*, size_t> missing_;  // how many ops that do not wait for readers
+  std::unordered_set<const ir::Op*> waiting_, is_taken_;
+  std::map<Key, std::set<size_t>> ready_;
+  std::set<size_t> ready_readers_, ready_sources_;
+  std::vector<Key> runs_;
+};
+
+}  // namespace
+
+std::vector<Key> in_turn(const ir::Graph& graph, const Dependencies& dependencies,
+                         const Keys& keys, std::unordered_map<const ir::Op*, size_t>& run_of) {
+  return Turns(graph, dependencies, keys, run_of).run();
 }
 
 }  // namespace poptorch::tasks
