@@ -35,10 +35,11 @@ def placed(strategy, optimizer=torch.optim.Adam, net=Net, **settings):
 
 
 def test_pipelined_and_sharded_programs_differ():
-    pipelined, sharded = (placed(strategy) for strategy in (
-        poptorch.PipelinedExecution(), poptorch.ShardedExecution()))
-    assert '  strategy {kind="pipelined", stages=2}\n' in pipelined
-    assert '  strategy {kind="sharded", stages=2}\n' in sharded
+    pipelined, sharded = (placed(strategy, Training__recomputation=poptorch.Recomputation.Off)
+                          for strategy in (poptorch.PipelinedExecution(),
+                                           poptorch.ShardedExecution()))
+    assert '  strategy {kind="pipelined", recomputation="off", stages=2}\n' in pipelined
+    assert '  strategy {kind="sharded", recomputation="off", stages=2}\n' in sharded
     grouped = ', pipeline="grouped"}'
     assert grouped in pipelined
     in_turn = pipelined.replace("pipelined", "sharded").replace(

@@ -48,16 +48,16 @@ class Pair:
         self.compile, self.placed = _C.compile, []
         monkeypatch.setattr(_C, "compile", self)
 
-    def __call__(self, module, options, progress):
+    def __call__(self, module, options, progress, placed):
         text = module.text()
         plain, cut = (self.compile(_C.parse(text, module), {**options, "cut_tasks": is_cut})
                       for is_cut in (False, True))
         for step in ("lower", "plan"):
             assert cut.ir(step) == plain.ir(step)
-        placed = cut.ir("place")
-        assert _C.parse(placed).text() == placed
-        self.placed.append(placed)
-        return self.compile(module, options, progress)
+        text = cut.ir("place")
+        assert _C.parse(text).text() == text
+        self.placed.append(text)
+        return self.compile(module, options, progress, placed)
 
 
 @budget(10)
