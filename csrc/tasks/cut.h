@@ -13,7 +13,8 @@
 // Left in the graph are its inputs and outputs, the tasks, and the moves between them: the edges.
 // Each edge joins two tasks. A value that a later task of the same IPU needs is kept by a `stash`;
 // in a pipeline a value for a stage further on goes from stage to stage: the tasks between take it
-// and give it on. Constants, and states that no task assigns, are in each task that reads them.
+// and give it on. Constants, states that no task assigns and cheap
+// ops of these are in each task that reads them.
 //
 // `position` is where an op was; `inline_tasks` makes the graph what it was.
 #pragma once

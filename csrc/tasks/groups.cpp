@@ -215,10 +215,12 @@ class Grouper {
     return sorted;
   }
 
-  // Where backward follows forward in one stage, both are one task.
+  // Where backward follows the last forward run in one stage, both are one task.
   bool is_joined(const std::vector<Key>& runs, size_t i) const {
-    return i > 0 && !order_.splits_last && runs[i].is_backward && !runs[i - 1].is_backward &&
-           runs[i].spot == runs[i - 1].spot;
+    const bool is_turn = i > 0 && runs[i].is_backward && !runs[i - 1].is_backward;
+    if (!is_turn || order_.splits_last || runs[i].spot != runs[i - 1].spot) return false;
+    return std::all_of(runs.begin() + static_cast<std::ptrdiff_t>(i), runs.end(),
+                       [](const Key& run) { return run.is_backward; });
   }
 
   static size_t index_of(const std::vector<Key>& runs, const Key& key) {

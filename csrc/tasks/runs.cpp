@@ -62,8 +62,7 @@ class Turns {
       if (missing_[op] == 0) add_ready(i, !before.empty());
     }
     while (!ready_readers_.empty() || !ready_sources_.empty()) {
-      const std::set<size_t>& first = ready_readers_.empty() ? ready_sources_ : ready_readers_;
-      runs_.push_back(keys_.at(graph_.ops[*first.begin()].get()));
+      runs_.push_back(next());
       std::set<size_t>& here = ready_[runs_.back()];
       while (!here.empty()) take(*here.begin());
     }
@@ -88,6 +87,19 @@ class Turns {
     }
     // A state must be read before it is assigned.
     return is_source && has_one_key && (op.name != ir::op::state || is_assigned);
+  }
+
+  // Forward runs come first: an IPU runs its forward tasks before the others.
+  Key next() const {
+    for (const bool is_backward : {false, true}) {
+      for (const std::set<size_t>* ready : {&ready_readers_, &ready_sources_}) {
+        for (const size_t i : *ready) {
+          const Key& key = keys_.at(graph_.ops[i].get());
+          if (key.is_backward == is_backward) return key;
+        }
+      }
+    }
+    return {};
   }
 
   void add_ready(size_t i, bool is_reader) {

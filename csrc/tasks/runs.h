@@ -33,8 +33,9 @@ class Dependencies {
   std::unordered_map<const ir::Op*, std::vector<const ir::Op*>> before_;
 };
 
-// Runs of ops of one key, in an order that their dependencies allow: as long as ops of the key of a
-// run are left whose operands are there, they are in it; the next run is that of the first op left.
+// Runs of ops of one key, in an order that their dependencies allow. As long as ops of the key of a
+// run are left whose operands are there, they are in it. Then comes the run of the first op left,
+// forward before backward. States and streams are in the first run that reads them.
 // `run_of` gets the number of each op's run.
 std::vector<Key> in_turn(const ir::Graph& graph, const Dependencies& dependencies,
                          const Keys& keys, std::unordered_map<const ir::Op*, size_t>& run_of);

@@ -80,10 +80,13 @@ def programs(draw):
     if kind in ("serial", "parallel"):
         blocks = sorted(blocks)  # what is in a phase does not wait for a later one
         strategy.useSeparateBackwardPhase(draw(st.booleans()))
-    return layers, blocks, strategy, draw(st.sampled_from([1, 7])), kind
+    if kind == "pipelined":
+        strategy.schedule(draw(st.sampled_from(poptorch.PipelineSchedule)))
+    return layers, blocks, strategy, draw(st.sampled_from([1, 7])), kind, draw(st.booleans())
 
 
-def compiled(net, strategy, accumulation, training, recomputation=poptorch.Recomputation.Off):
+def compiled(net, strategy, accumulation, training, is_off_chip=False,
+             recomputation=poptorch.Recomputation.Off):
     if strategy is not None and isinstance(strategy, poptorch.PipelinedExecution):
         accumulation = 7
     settings = {"autoRoundNumIPUs": True, "deviceIterations": 1 if training else 4}
@@ -92,6 +95,8 @@ def compiled(net, strategy, accumulation, training, recomputation=poptorch.Recom
     if training:
         options = quiet_options(Training__gradientAccumulation=accumulation, **settings)
         options.randomSeed(3).Training.recomputation(recomputation)
+        options.TensorLocations.setActivationLocation(
+            poptorch.TensorLocationSettings().useOnChipStorage(not is_off_chip))
         return poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), 0.125))
     return poptorch.inferenceModel(net.eval(), quiet_options(**settings).randomSeed(3))
 
@@ -144,7 +149,7 @@ def check_text(cut, plain):
 @budget(10)
 @given(programs(), st.booleans(), st.integers(0, 2**20))
 def test_models(program, training, seed):
-    layers, blocks, strategy, accumulation, kind = program
+    layers, blocks, strategy, accumulation, kind, is_off_chip = program
     accumulation = 7 if kind == "pipelined" else accumulation
     x = torch.randn(2 * (accumulation if training else 4), COLUMNS,
                     generator=torch.Generator().manual_seed(seed))
@@ -155,7 +160,7 @@ def test_models(program, training, seed):
             if strategy_of_run is not None:
                 pair = Pair(monkeypatch)
             net = Net(layers, blocks if strategy_of_run is not None else None)
-            model = compiled(net, strategy_of_run, accumulation, training)
+            model = compiled(net, strategy_of_run, accumulation, training, is_off_chip)
             results = [model(x) for _ in range(2)]
             model.copyWeightsToHost()
             runs.append((results, net.state_dict()))

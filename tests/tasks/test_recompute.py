@@ -82,7 +82,7 @@ def test_models(program, seed):
             runs.append((results, net.state_dict()))
     check_equal_bits(*runs)
     for text in pair.placed:
-        if 'cyclic=true' not in text:
+        if 'cyclic=true' not in text and not is_off_chip:
             assert {opname(line) for line in kept_ops(text)} <= KEPT, text
 
 
