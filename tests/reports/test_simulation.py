@@ -1,0 +1,53 @@
+"""Costs that price what FLOPs leave out: transfers to the host and between IPUs."""
+
+import random
+
+import pytest
+
+from poptorch._reports.schedule import Edge, Schedule
+from poptorch._reports.simulation import FlopCosts, Simulation
+from tests.tasks.pipelines import Pipeline, drawn
+from tests.tasks.test_schedule import scheduled
+
+
+class ByteCosts(FlopCosts):
+    """FLOPs, and for each byte of a transfer the given times."""
+
+    units = "cycles"
+
+    def __init__(self, host: float = 0.0, edge: float = 0.0):
+        self._host, self._edge = host, edge
+
+    def host(self, nbytes: int) -> float:
+        return self._host * nbytes
+
+    def edge(self, edge: Edge) -> float:
+        return self._edge * edge.bytes
+
+
+def busy(simulation, kind):
+    return sum(span.end - span.begin for span in simulation.spans if span.kind == kind)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_transfers_take_the_time_that_costs_give_them(seed):
+    schedule = Schedule(scheduled(drawn(random.Random(seed))))
+    simulation = Simulation(schedule, ByteCosts(host=2.0, edge=3.0))
+    count, ipus = schedule.micro_batches, {task.name: task.ipu for task in schedule.tasks}
+    nbytes = sum(task.bytes_in + task.bytes_out for task in schedule.tasks)
+    assert busy(simulation, "host") == 2.0 * count * nbytes
+    moved = sum(edge.bytes for edge in schedule.edges
+                if edge.memory == "streaming" or ipus[edge.source] != ipus[edge.target])
+    assert busy(simulation, "exchange") == 3.0 * count * moved
+    free = Simulation(schedule, FlopCosts())
+    assert busy(free, "host") == busy(free, "exchange") == 0
+    assert simulation.span >= free.span
+
+
+def test_a_priced_input_delays_the_compute_of_its_task():
+    schedule = Schedule(scheduled(Pipeline(2, 1, "interleaved", training=False)))
+    first = schedule.tasks[0]
+    simulation = Simulation(schedule, ByteCosts(host=1.0))
+    begins = [span.begin for span in simulation.spans
+              if (span.task, span.kind) == (first.name, "compute")]
+    assert first.bytes_in > 0 and begins == [first.bytes_in]
