@@ -42,8 +42,8 @@ def opname(line):
 
 
 class Pair:
-    """Compiles each program in one piece and in tasks that recompute: the CPU runs the same, but for
-    moves to streaming memory of what is recomputed instead."""
+    """Compiles each program in one piece and in tasks that recompute. The CPU runs the same, except
+    for moves to streaming memory."""
 
     def __init__(self, monkeypatch, is_off_chip):
         self.steps = () if is_off_chip else ("lower", "plan")
