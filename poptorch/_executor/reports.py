@@ -66,8 +66,8 @@ class Reports:
             for all of it at any moment, with the gaps. Beside that ``transfers``, the bytes that
             one call moves between the chip and streaming memory, in each replica, and
             ``scratch [winograd]`` for each algorithm (see ``op_report``) that needs such memory,
-            the most that one op has. ``workers``: the most that a program takes beside these in
-            order to run micro-batches side by side, in all replicas; absent when it does not.
+            the most that one op has. ``workers``: the memory that running micro-batches side by
+            side takes in addition, in all replicas; absent when they run one after the other.
             With sharding over replicas (``TensorLocationSettings.useReplicatedTensorSharding``),
             ``sharding`` says for each parameter which part of it, or of its states, a replica has,
             or why it has all. Memory that one value takes over from another counts once. A result

@@ -66,7 +66,7 @@ def best_move(shares: list[dict], blocks: list[dict], schedule: Schedule) -> Mov
 
 def _neighbours(shares: list[dict], stages: set[int], schedule: Schedule):
     """Pairs of stages between which a block can move: from the slowest stages, which decide how
-    long a step takes, to those beside them."""
+    long a step takes, to their neighbours."""
     known = [share for share in shares if share["stage"] in stages]
     work = {stage: sum(task.flops for task in schedule.tasks if task.stage == stage)
             for stage in stages}

@@ -59,7 +59,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Step:
-    """What one IPU does once in a step, beside its tasks: ``kind`` is update or all_reduce."""
+    """What one IPU does once in a step, besides its tasks: ``kind`` is update or all_reduce."""
 
     ipu: int
     kind: str

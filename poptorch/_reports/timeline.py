@@ -18,10 +18,10 @@ class Row:
         ipu: within the replica.
         kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU or from streaming
             memory), ``"host"``, ``"all_reduce"``, ``"update"`` or ``"idle"``.
-        task: name of the task; None beside tasks.
-        micro_batch: its number; None beside tasks.
+        task: name of the task; None for other rows.
+        micro_batch: its number; None for rows that are no task.
         begin: in the units of the timeline.
-        end: likewise.
+        end: in the same units.
     """
 
     replica: int
