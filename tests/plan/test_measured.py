@@ -95,16 +95,11 @@ def test_a_slow_algorithm_of_low_estimated_cost_is_not_chosen(folder, scale, mon
     assert int(us) < int(other)
 
 
-def test_the_faster_of_two_convolutions_of_about_equal_cost_is_chosen(folder, scale, monkeypatch):
-    """The loops for few channels, on many; 3% may be noise."""
-    scale("conv:few_channels", 0.19)
+def test_convolutions_are_measured_only_beside_a_unit(folder, monkeypatch):
+    has_unit = "bf16x3" in _C.algorithm_of("convolution", *convolution())
+    assert folder.exists() == has_unit
     monkeypatch.setenv("POPTORCH_OFF", "bf16x3_convolution")
-    monkeypatch.setenv("POPTORCH_MEASURE", "0")
-    assert _C.algorithm_of("convolution", *convolution()) == "few_channels"
-    monkeypatch.setenv("POPTORCH_MEASURE", "1")
-    text = _C.algorithm_of("convolution", *convolution())
-    (name, us), (other, other_us) = re.findall(r"(\w+) (?:\(measured )?(\d+) us", text)
-    assert {name, other} == {"few_channels", "onednn"} and int(us) <= 1.04 * int(other_us) + 1
+    assert "measured" not in _C.algorithm_of("convolution", *convolution())
 
 
 def test_problems_too_small_to_matter_are_not_measured(folder):
@@ -136,7 +131,7 @@ def forward_and_backward(dtype):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU(),
                               torch.nn.Conv2d(32, 32, 1), torch.nn.Flatten(2),
-                              torch.nn.Linear(256, 128)).to(dtype)
+                              torch.nn.Linear(256, 512)).to(dtype)
     x = torch.randn(4, 16, 16, 16).to(dtype)
 
     class WithLoss(torch.nn.Module):

@@ -129,7 +129,9 @@ bool is_joint_faster(const ConvProblem& all, const ConvAlgorithm& joint,
   const bool is_near = std::max(cost, joint_cost) <= near * std::min(cost, joint_cost);
   const bool are_library = std::all_of(parts.begin(), parts.end(),
                                        [](const auto& part) { return part->row->is_library; });
-  const std::string key = is_near && !are_library ? measuring_key(all, false) : "";
+  const bool has_unit = std::any_of(parts.begin(), parts.end(),
+                                    [](const auto& part) { return part->row->is_unit; });
+  const std::string key = is_near && !are_library ? measuring_key(all, has_unit) : "";
   if (!key.empty()) {
     std::string apart;
     std::vector<ConvTrialRow> rows{{joint.applies, joint.make.prepare}, {}};
