@@ -152,7 +152,8 @@ def test_values_reach_the_fields_that_rows_name():
                  "enableSyntheticData", "Training.gradientAccumulation",
                  "Training.setMeanAccumulationAndReplicationReductionStrategy",
                  "Training.setAutomaticLossScaling", "Training.gradientClipping",
-                 "TensorLocations.numIOTiles", "Precision.enableStochasticRounding",
+                 "Training.recomputation", "TensorLocations.numIOTiles",
+                 "Precision.enableStochasticRounding",
                  "Precision.enableFloatingPointExceptions", "Precision.recordNonFinite"):
         resolve(options, name)[1](*BY_NAME[name].arguments)
     training, inference = (settings.step_spec(options, trains, ()) for trains in (True, False))

@@ -1,6 +1,7 @@
 """Algorithms that are chosen by measuring: what is chosen, what is kept, and what reports say."""
 
 import concurrent.futures
+import os
 import re
 import time
 
@@ -19,6 +20,7 @@ TEXT = re.compile(r"(\S+) \(measured (\d+) us((?:, \S+ \d+ us)+)\)")
 def folder(monkeypatch, tmp_path):
     """Measuring is on, and keeps what it finds here."""
     monkeypatch.setenv("POPTORCH_MEASURE", "1")
+    os.unsetenv("POPTORCH_GEMM")  # which tests set behind os.environ
     monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

@@ -53,6 +53,7 @@ EFFECTS = {
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":
         _DATA + "test_running_mean_does_not_overflow_in_half",
+    "Training.recomputation": "tests/tasks/test_recompute.py::test_bytes",
     "Training.gradientClipping": "tests/optim/test_clipping.py::test_the_option",
     "Training.setAutomaticLossScaling":
         "tests/optim/test_automatic_loss_scaling.py::test_an_overflow_is_skipped",

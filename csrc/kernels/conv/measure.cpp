@@ -139,8 +139,8 @@ class Trials {
 }  // namespace
 
 std::string measuring_key(P p, bool has_unit) {
-  // On vectors alone the estimates choose as well (`python -m benchmarks choice`), and networks have
-  // many convolutions to measure.
+  // On vectors alone the estimates choose as well (`python -m benchmarks choice`), and networks
+  // have many convolutions to measure.
   if (!has_unit) return "";
   const bool has_dtype = p.x.dtype == ir::DType::f32 || ir::is_half(p.x.dtype);
   if (!has_dtype || p.transposed || p.is_empty() || p.sees_padding_alone()) return "";
