@@ -38,8 +38,10 @@ def _gaussian_nll(capture, func, input, target, var, *, full, eps, reduction):
     return _reduced(loss, reduction)
 
 
-def _binary_cross_entropy(capture, func, input, target, *args, **kwargs):
+def _binary_cross_entropy(capture, func, *args, **kwargs):
     """The kernel checks the input; PyTorch's checks the target as well."""
+    # PyTorch names the first argument `input` or, in the operator, `self`.
+    target = args[1] if len(args) > 1 else kwargs.get("target")
     words = ("[binary_cross_entropy] an element of the target is not from 0 to 1. Give "
              "probabilities or classes 0 and 1.")
     if isinstance(target, torch.Tensor) and not target.is_complex() and \
