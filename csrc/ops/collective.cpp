@@ -100,8 +100,8 @@ std::vector<OpDef> collective_ops() {
        .infer = infer_part,
        .flops = none},
       {.name = "all_gather",
-       .doc = "The tensor of sizes `size` of which each replica has the part `x`, as `shard` makes "
-              "it. `bytes` is what a replica receives from the others.",
+       .doc = "The tensor of sizes `size`. Each replica has the part `x` of it, as `shard` "
+              "makes it. `bytes` is what a replica receives from the others.",
        .operands = {"x"},
        .attrs = {{"size", ir::AttrList{}, true}, shards_attr, bytes_attr},
        .infer = infer_all_gather,

@@ -181,8 +181,8 @@ std::vector<OpDef> structure_ops() {
                  "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
                  "transfer. `schedule` is that of a pipeline: grouped, interleaved, sequential or "
                  "fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
-                 "in turn. `recomputation`: whether backward tasks compute again what forward "
-                 "tasks do not keep; off, stages, or auto: in pipelines.",
+                 "in turn. `recomputation`: whether backward tasks recompute the values that "
+                 "forward tasks do not keep; off, stages, or auto: in pipelines.",
                  {},
                  {{"kind", "", true},
                   {"blocks", ir::AttrList{}},

@@ -66,7 +66,7 @@ class TaskVerifier : Where {
     return found;
   }
 
-  // Streaming memory is beside all IPUs.
+  // Streaming memory belongs to no IPU.
   void check_place(const Op& inner) const {
     if (!runs_on_ipu(inner.name) || inner.attrs.get_bool(ir::attr::off_chip, false)) return;
     const int64_t ipu = op_->attrs.get_int(ir::attr::ipu);

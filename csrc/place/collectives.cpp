@@ -67,8 +67,8 @@ class Merger {
     instead_.clear();
   }
 
-  // The ops that are alike, up to one that needs the result of another one. What uses their results
-  // before that has no effects, so that it can wait.
+  // The ops that are alike, up to one that needs the result of an earlier one. Ops that use their
+  // results before that have no effects, so they can wait.
   void find(size_t first, const std::string& key) {
     members_ = {graph_.ops[first].get()};
     users_ = members_;

@@ -116,7 +116,7 @@ class Placer {
     return op.name == ir::op::stream_out || op.name == ir::op::assign;
   }
 
-  // The states that ops without a block only make new values for: they are beside their state.
+  // Ops without a block that only make a new value for a state: they are on the IPU of the state.
   void note_last_uses(const ir::Graph& graph) {
     const std::unordered_map<const ir::Value*, int> uses = graph.count_uses();
     for (const auto& op : graph.ops) {
@@ -181,7 +181,7 @@ class Placer {
     for (const ir::Value* operand : op.operands) claim(*operand->op, spots_.at(&op));
   }
 
-  // The backward pass of a loop is a loop that reads what the forward one kept. It is beside that.
+  // The backward pass of a loop is a loop that reads what the forward loop kept. It has its place.
   std::optional<Spot> way_back_of(const ir::Op& op) const {
     if (ir::part_of(op) != ir::Part::backward) return std::nullopt;
     for (const ir::Value* operand : op.operands) {

@@ -20,7 +20,7 @@ class Gate {
   void pass() {
     if (is_closed_.load(std::memory_order_acquire)) stop_here();
   }
-  // A worker begins to wait for another one, or ends; it comes back.
+  // A worker begins to wait for a different worker, or ends; it comes back.
   void leave();
   void enter();
   // Calls fn while all other workers stand at the gate, wait or have ended. If it throws, so do

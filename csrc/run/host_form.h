@@ -23,7 +23,7 @@ struct HostPlan {
   HostForm form = HostForm::in_turn;
   int workers = 1;
   std::string reason;  // why this form and no other
-  int64_t bytes = 0;   // of memory that the form takes beside the arenas of the replicas
+  int64_t bytes = 0;   // of memory that the form takes in addition to the arenas of the replicas
 };
 
 struct HostOptions {

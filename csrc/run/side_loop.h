@@ -1,5 +1,5 @@
-// A loop of which several rounds run side by side, and when one of them must wait for the round
-// before: what rounds write and others see has one place in memory, and is touched in their order.
+// A loop whose rounds run side by side, and when a round must wait for the one before: memory that
+// several rounds use, and one of them writes, is used in their order.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ struct Algorithm {
   // About how long it takes, in units that all rows of a table share.
   double (*cost)(const Problem&);
   Make make;
-  bool is_library = false;  // PyTorch's, whose rate depends on what it was written for
+  bool is_library = false;  // PyTorch's: its rate depends on the processor
   bool is_unit = false;     // on a unit whose rate differs between processors: AMX, AVX512-BF16
   bool is_for_threads = false;  // is not measured: one thread alone gains nothing
 };
@@ -97,7 +97,7 @@ class AlgorithmTable {
 
   struct Choice {
     const Row* row = nullptr;  // nullptr: none applies
-    const Measured* measured = nullptr;  // what it was chosen by, if not by costs
+    const Measured* measured = nullptr;  // null: chosen by costs
 
     // As plans and reports show it: "blas", "blocked (measured 812 us, blas 990 us)".
     std::string text() const {
@@ -165,7 +165,7 @@ class AlgorithmTable {
   // Of the cheapest one of each origin, the fastest; `best` where costs can know.
   Choice measured_of(const Problem& problem, const Costed& best,
                      std::span<const Costed> cheapest) const {
-    // A cost may err by so much: of loops beside a library, and of what runs on a unit.
+    // A cost may err by so much: of loops compared with a library, and of rows on a unit.
     constexpr double near = 2, near_unit = 8;
     std::vector<const Row*> rows{best.row};
     bool has_unit = best.row->is_unit;

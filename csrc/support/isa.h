@@ -6,7 +6,7 @@
 
 namespace poptorch::simd {
 
-// Each has all of those before it; amx is a unit beside the vectors, which stay those of avx512.
+// Each includes all before it. amx adds a unit for matrices; its vectors are those of avx512.
 enum class Isa { base, avx2, avx512, amx };
 
 const char* name_of(Isa isa);

@@ -29,10 +29,10 @@ struct Measured {
 // Runs the algorithm once, on the calling thread alone: the time of its core counts.
 using Trial = std::function<void()>;
 
-// The first of `algorithms`, of which there are several, is chosen unless another one is faster by
-// more than noise. nullptr: POPTORCH_MEASURE=0, no file to keep the result in, or `make_trials`
-// gave none. `make_trials` gives one trial for each algorithm; it may call `measured` itself. The
-// result lives as long as the process.
+// Chooses the first of several `algorithms`, unless a different one is faster by more than noise.
+// nullptr: POPTORCH_MEASURE=0, no file to keep the result in, or `make_trials` gave none.
+// `make_trials` gives one trial for each algorithm; it may call `measured` itself. The result lives
+// as long as the process.
 const Measured* measured(const std::string& problem, const std::vector<std::string>& algorithms,
                          const std::function<std::vector<Trial>()>& make_trials);
 

@@ -1,8 +1,8 @@
 #include "tasks/cut.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "ir/bodies.h"
@@ -11,6 +11,7 @@
 #include "place/place.h"
 #include "support/error.h"
 #include "tasks/groups.h"
+#include "tasks/schedule.h"
 #include "tasks/wiring.h"
 
 namespace poptorch::tasks {
@@ -51,29 +52,27 @@ Found find_micro(const ir::Module& module) {
   return found;
 }
 
-bool is_pipeline(const ir::Op* strategy) {
-  return strategy != nullptr && strategy->attrs.get_string(ir::attr::kind) == "pipelined";
-}
-
-std::string schedule_of(const ir::Op* strategy) {
-  if (!is_pipeline(strategy)) return "sequential";
+std::string schedule_of(const ir::Op& strategy, bool is_pipelined) {
+  if (!is_pipelined) return "sequential";
   const std::string schedule =
-      std::get<std::string>(ops::attr_of(*strategy, ir::attr::schedule).value);
-  constexpr std::array known = {"grouped", "interleaved", "sequential", "fill_drain"};
-  USER_CHECK(std::find(known.begin(), known.end(), schedule) != known.end(),
-             "[place] there is no schedule \"", schedule, "\". It is one of grouped, interleaved, "
-             "sequential, fill_drain.");
-  return schedule;
+      std::get<std::string>(ops::attr_of(strategy, ir::attr::schedule).value);
+  std::string names;
+  for (const std::string_view known : schedule_names()) {
+    if (known == schedule) return schedule;
+    names += concat(names.empty() ? "" : ", ", known);
+  }
+  throw_user_error(concat("[place] there is no schedule \"", schedule, "\". It is one of ", names,
+                          "."));
 }
 
 }  // namespace
 
 void cut(ir::Module& module) {
-  const Found found = find_micro(module);
-  if (found.graph == nullptr) return;
   ir::Op* strategy = place::find_strategy(module);
-  const bool is_pipelined = is_pipeline(strategy);
-  std::string schedule = schedule_of(strategy);
+  if (strategy == nullptr) return;  // all is at one place
+  const Found found = find_micro(module);
+  const bool is_pipelined = strategy->attrs.get_string(ir::attr::kind) == "pipelined";
+  std::string schedule = schedule_of(*strategy, is_pipelined);
   const Groups groups = groups_of(module, *found.graph,
                                   {schedule != "sequential", schedule == "fill_drain"});
   if (groups.tasks.size() < 2) return;

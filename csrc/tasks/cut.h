@@ -16,7 +16,7 @@
 // and give it on. Constants, states that no task assigns and cheap
 // ops of these are in each task that reads them.
 //
-// `position` is where an op was; `inline_tasks` makes the graph what it was.
+// `position` is where an op was; `inline_tasks` restores the graph by it.
 #pragma once
 
 #include "ir/graph.h"

@@ -42,7 +42,7 @@ std::string words_of(const ir::Op& op) {
                 ops::source_text(op.source_location));
 }
 
-// Ops that cost little beside what reads their results.
+// Ops that cost little compared with the ops that read their results.
 bool is_cheap(const ir::Op& op) {
   constexpr std::array cheap = {ir::op::permute, ir::op::reshape, ir::op::expand, ir::op::slice,
                                 ir::op::cast};

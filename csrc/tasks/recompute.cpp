@@ -136,16 +136,18 @@ class Recomputer {
     for (auto op = from.ops.rbegin(); op != from.ops.rend(); ++op) {
       const bool is_wanted =
           std::any_of((*op)->results.begin(), (*op)->results.end(),
-                      [&](const auto& result) { return wanted.contains(result.get()); });
+                      [&](const auto& result) {
+                        return wanted.contains(result.get()) && !known_.contains(result.get());
+                      });
       if (!is_wanted) continue;
       needed.push_back(op->get());
-      if (!may_repeat(**op)) continue;
+      if (!may_repeat(**op) || is_known(**op)) continue;
       for (const ir::Value* operand : (*op)->operands) {
         if (operand != nullptr) wanted.insert(operand);
       }
     }
     for (auto op = needed.rbegin(); op != needed.rend(); ++op) {
-      if (may_repeat(**op)) {
+      if (may_repeat(**op) && !is_known(**op)) {
         add_copy(**op);
         continue;
       }
@@ -153,6 +155,13 @@ class Recomputer {
         if (wanted.contains(result.get())) known_[result.get()] = kept(forward, *result);
       }
     }
+  }
+
+  // Whether the backward task gets a result by an edge that it keeps: one that a later task passes
+  // on.
+  bool is_known(const ir::Op& op) const {
+    return std::any_of(op.results.begin(), op.results.end(),
+                       [&](const auto& result) { return known_.contains(result.get()); });
   }
 
   // Constants and states that the backward task reads itself are there already.
@@ -272,7 +281,7 @@ class Recomputer {
   const std::set<std::string>& assigned_;
   std::map<size_t, ir::Value*> inputs_;                // of the body, by operand
   std::unordered_map<int64_t, ir::Op*> made_;          // ops of the body, by position
-  std::map<size_t, const ir::Value*> dropped_;         // operand: what it is in the forward body
+  std::map<size_t, const ir::Value*> dropped_;         // by operand: the value in the forward body
   std::vector<std::pair<ir::Op*, Values>> wanted_;  // of forward tasks
   std::unordered_map<const ir::Value*, ir::Value*> known_;  // in this body, by origin
   std::vector<std::pair<ir::Value*, std::unique_ptr<ir::Op>>> new_inputs_;

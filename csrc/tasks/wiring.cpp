@@ -164,7 +164,7 @@ ir::Value* Wiring::arrive(size_t task, const ir::Op* reader, ir::Value* value) {
   return bodies_[task].held[value] = here;
 }
 
-// The task before this one on the way of a value that another one has.
+// The task before `task` on the way of a value from the task `from`.
 size_t Wiring::before(size_t task, size_t from) const {
   const Task& target = groups_.tasks[task];
   for (size_t other = from + 1; target.is_backward() && other < task; ++other) {

@@ -26,7 +26,7 @@ FOLDER = "POPTORCH_IPU_SYSTEM_DIR"
 _COMMAND_CHARACTERS = 100
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
-# Reentrant: the garbage collector may free a device in a thread that takes another one.
+# Reentrant: the garbage collector may free a device in a thread that takes a different device.
 _lock = threading.RLock()
 _files: dict[str, int] = {}  # path -> file descriptor
 _claims: "dict[tuple[str, int], Claim]" = {}  # folder and IPU -> who in this process holds it

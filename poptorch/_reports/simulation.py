@@ -89,7 +89,7 @@ class Simulation:
     Attributes:
         spans: of all IPUs, in the order in which each IPU has them.
         begins: by the name of a task, when it begins each micro-batch.
-        ends: likewise, when its results are where they are read.
+        ends: when its results are where they are read, in the same units.
     """
 
     def __init__(self, schedule: Schedule, costs: Costs):
@@ -134,7 +134,7 @@ class Simulation:
         self.spans.append(Span(ipu, kind, begin, begin + cost, task, micro_batch))
 
     def _worker(self, ipu: int) -> Iterator[bool]:
-        """Runs the tasks of an IPU; it yields where it must wait for another one."""
+        """Runs the tasks of an IPU; it yields where it must wait."""
         tasks = [task for task in self.schedule.tasks if task.ipu == ipu]
         count = self.schedule.micro_batches
         for number in range(max(task.offset for task in tasks) + count):

@@ -19,7 +19,7 @@ class Row:
         kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU or from streaming
             memory), ``"host"``, ``"all_reduce"``, ``"update"`` or ``"idle"``.
         task: name of the task; None for other rows.
-        micro_batch: its number; None for rows that are no task.
+        micro_batch: its number; None for other rows.
         begin: in the units of the timeline.
         end: in the same units.
     """

@@ -45,7 +45,7 @@ def plot(path: str | Path, spans: list[Span], parts: dict[str, str], units: str)
     try:
         # An extra that most programs do without.
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch  # likewise
+        from matplotlib.patches import Patch  # also of the extra
     except ImportError as missing:
         raise Error("[plot] drawing a timeline needs matplotlib, which is not installed. Call pip "
                     "install poptorch[plot].") from missing

@@ -118,7 +118,7 @@ class Shards:
         return e.plain("shard", [value], {"shards": self._spec.replicas})[0]
 
     def gathered(self, e, part, sizes: list[int]):
-        """The whole tensor of these sizes, of which each replica has a part."""
+        """The whole tensor of these sizes. Each replica has a part of it."""
         attrs = {"size": list(sizes), "shards": self._spec.replicas}
         return e.plain("all_gather", [part], attrs)[0]
 

@@ -76,7 +76,7 @@ _INNER = {key: frozenset(names.split()) for key, names in {
         showExecutionSteps showOptimizations showPerIpuMemoryUsage showVarStorage
         useBufferedOutput""",
 }.items()}
-# What autoRecomputation may be beside the values of Training.recomputation.
+# Values of autoRecomputation that Training.recomputation does not have.
 _OTHER_RECOMPUTATION = {1: "Standard", 2: "NormOnly", 4: "RecomputeAll"}
 # Those that enable the report of Options.enableProfiling.
 _WITH_EFFECT = frozenset({"autoReport.all", "autoReport.directory"})

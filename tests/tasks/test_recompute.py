@@ -23,7 +23,7 @@ KEPT = {"input", "stream_in", "state"}
 
 
 def kept_ops(text):
-    """The op that makes each value that is kept for a backward task, as lines of text."""
+    """The op that makes each forward value that is kept for a backward task, as lines of text."""
     bodies, source, moved = dict(BODY.findall(text)), {}, dict(MOVE.findall(text))
     kept = set()
     for results, operands, body, part in TASK.findall(text):
@@ -34,7 +34,9 @@ def kept_ops(text):
             source[name] = made[0]
     while kept & set(moved):
         kept = {moved.get(value, value) for value in kept}
-    return [source[f"%{value}"] for value in kept if f"%{value}" in source]
+    lines = [source[f"%{value}"] for value in kept if f"%{value}" in source]
+    # A task of both parts gives gradients, such as those of a tied weight.
+    return [line for line in lines if 'part="backward"' not in line]
 
 
 def opname(line):

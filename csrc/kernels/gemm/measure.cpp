@@ -83,7 +83,7 @@ Trial half_trial(const Gemm& g, ir::DType dtype, const GemmMethod& method,
 std::string measuring_key(const GemmProblem& p, bool has_unit) {
   const Gemm& g = p.gemm;
   const bool is_f32 = p.dtype == ir::DType::f32;
-  // What is chosen anew in each run is looked up only where costs know nothing.
+  // Products that are chosen again in each run are looked up only if a unit can compute them.
   if (!p.is_prepared && !has_unit) return "";
   if (is_f32 && settings().names_gemm && !has_unit) return "";  // the user chose
   if ((!is_f32 && !ir::is_half(p.dtype)) || g.scale != nullptr) return "";
