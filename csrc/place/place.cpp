@@ -132,9 +132,7 @@ class Placer {
     const ir::Part part = ir::part_of(op);
     const std::optional<Spot> beside = beside_of(op, part);
     Spot spot = current;
-    if (whole_) {
-      spot = *whole_;
-    } else if (op.attrs.has(ir::attr::block)) {
+    if (op.attrs.has(ir::attr::block)) {
       spot = strategy_.spot_of(op.attrs.get_string(ir::attr::block));
     } else if (beside) {
       spot = *beside;
@@ -162,13 +160,9 @@ class Placer {
 
   // What a loop starts from lies where its body takes it.
   void place_around(const ir::Op& op, const Spot& current) {
-    const std::optional<Spot> way_back = way_back_of(op);
     const std::optional<std::string> block = block_of(op);
-    const Spot spot = whole_ ? *whole_ : way_back ? *way_back
-                      : block ? strategy_.spot_of(*block) : current;
+    const Spot spot = block ? strategy_.spot_of(*block) : current;
     spots_[&op] = spot;
-    const std::optional<Spot> around = whole_;
-    if (way_back) whole_ = spot;
     for (const ir::Graph* body : ir::bodies_of(module_, op)) {
       place(*body, spot);
       for (const auto& inner : body->ops) {
@@ -177,19 +171,7 @@ class Placer {
               spots_.at(inner.get()));
       }
     }
-    whole_ = around;
     for (const ir::Value* operand : op.operands) claim(*operand->op, spots_.at(&op));
-  }
-
-  // The backward pass of a loop is a loop that reads what the forward loop kept. It has its place.
-  std::optional<Spot> way_back_of(const ir::Op& op) const {
-    if (ir::part_of(op) != ir::Part::backward) return std::nullopt;
-    for (const ir::Value* operand : op.operands) {
-      const bool is_kept =
-          ir::has_bodies(*operand->op) && ir::part_of(*operand->op) == ir::Part::forward;
-      if (is_kept) return spots_.at(operand->op);
-    }
-    return std::nullopt;
   }
 
   std::optional<Spot> beside_of(const ir::Op& op, ir::Part part) const {
@@ -258,7 +240,6 @@ class Placer {
   std::unordered_map<const ir::Op*, Spot> spots_;
   std::unordered_map<std::string, Spot> states_;  // by path: one place in all graphs
   std::unordered_map<const ir::Op*, std::string> made_for_;  // paths of states
-  std::optional<Spot> whole_;  // of a loop that is at one place, whatever its ops say
 };
 
 Strategy take_strategy(ir::Module& module) {

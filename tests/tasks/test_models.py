@@ -167,3 +167,13 @@ def test_models(program, training, seed):
     check_equal_bits(*runs)
     is_in_turn = "cyclic=true" in pair.placed[0]
     assert not is_in_turn or (kind == "pipelined" and list(blocks) != sorted(blocks))
+
+
+# The backward pass of a loop was in the block after the loop, so that stage 1 passed a gradient to
+# stage 0 and got it back.
+def test_backward_pass_of_a_loop_is_in_the_block_of_the_loop():
+    net = Net(["linear", "loop", "sum"], ["A", "A", "B"])
+    strategy = poptorch.PipelinedExecution(poptorch.Stage("A").ipu(0), poptorch.Stage("B").ipu(1))
+    model = compiled(net, strategy, 7, True)
+    model.compile(torch.randn(14, COLUMNS))
+    assert "cyclic" not in model.ir("place")

@@ -345,6 +345,7 @@ class Loops:
                                 differentiable if as_torch else None)
             made = _Differentiable.apply(of_places, [found[i] for i in numbers], read,
                                          *differentiable)
+            self._capture.recorder.note_origin()
             for number, x in zip(numbers, made):
                 found[number] = x
         for joint in joints:

@@ -269,6 +269,11 @@ class Recording:
         self._origin.setdefault(private.forward_sequence_number(), meta)
         return meta
 
+    def note_origin(self) -> None:
+        """Notes that the newest autograd node belongs to what runs now. An operation that is
+        recorded before it has an autograd node needs it: its gradient has its block and place."""
+        self._meta(None)
+
     def _backward_meta(self, val) -> dict:
         number = private.backward_sequence_number()
         origin = self._origin.get(number)
