@@ -19,7 +19,6 @@ INCLUDE_ORDER = [
     ["device"],
     ["rewrite", "place"],
     ["tasks"],
-    ["estimate"],
     ["lower"],
     ["schedule"],
     ["plan"],
