@@ -70,7 +70,7 @@ class Costs {
 
  private:
   const device::Target& target_;
-  const device::Settings& settings_;
+  device::Settings settings_;
   std::unordered_map<const ir::Op*, std::string> keys_;
   std::unordered_map<std::string, device::Cost> costs_;
 };
@@ -91,16 +91,13 @@ int64_t highest(int64_t live, const Own& own, const device::Target& target) {
   return start + reserved_bytes + own.interleaved + std::max<int64_t>(0, below - start);
 }
 
-bool is_dithered(const ir::Op& op) {
-  const ir::AttrName name(std::string_view("dithering"));
-  return op.name != ir::op::convolution || op.attrs.get_bool(name, false);
-}
-
 // One IPU.
 class Sweep {
  public:
-  Sweep(const Holdings& holdings, int64_t ipu, const device::Target& target, Costs& costs)
-      : target_(target), costs_(costs), tiles_(target.tiles) {
+  Sweep(const Holdings& holdings, int64_t ipu, const device::Target& target,
+        const device::Settings& settings)
+      : target_(target), settings_(settings), costs_(target, settings),
+        tiles_(device::compute_part(target, settings).tiles) {
     for (const Holding& one : holdings.all) {
       const bool is_here = one.ipu == ipu && one.category != Category::streaming;
       if (is_here) all_.push_back(&one);
@@ -146,8 +143,14 @@ class Sweep {
   }
 
  private:
+  // Results of convolutions begin on the first tile without dithering.
+  bool begins_anywhere(const ir::Op& op) const {
+    const ir::AttrName name(std::string_view("dithering"));
+    return op.name != ir::op::convolution || op.attrs.get_bool(name, settings_.has_dithering);
+  }
+
   void place(size_t i) {
-    starts_[i] = is_dithered(*all_[i]->op) ? next_ : 0;
+    starts_[i] = begins_anywhere(*all_[i]->op) ? next_ : 0;
     const int64_t after = tiles_.add(all_[i]->bytes, starts_[i]);
     if (starts_[i] == next_) next_ = after;
     live_[static_cast<size_t>(all_[i]->category)] += all_[i]->bytes;
@@ -189,7 +192,8 @@ class Sweep {
     out_.bytes = live_;
     out_.by_tile = tiles_.all();
     const int64_t sum = std::accumulate(out_.by_tile.begin(), out_.by_tile.end(), int64_t{0});
-    out_.mean_bytes = sum / target_.tiles + own.below + own.interleaved;
+    const auto count = static_cast<int64_t>(out_.by_tile.size());
+    out_.mean_bytes = sum / count + own.below + own.interleaved;
     for (int64_t& bytes : out_.by_tile) bytes = highest(bytes, own, target_);
     out_.peak_bytes = *std::max_element(out_.by_tile.begin(), out_.by_tile.end());
     most_ = std::max(most_, tiles_.fullest() + own.below + own.interleaved);
@@ -199,7 +203,7 @@ class Sweep {
     out_.program = program_;
     out_.peak_without_gaps = most_;
     out_.bytes[static_cast<size_t>(Category::streaming)] = streaming_;
-    const int64_t all = out_.mean_bytes * target_.tiles;
+    const int64_t all = out_.mean_bytes * static_cast<int64_t>(out_.by_tile.size());
     for (const Holding* one : all_) {
       const bool is_there = one->is_always || one->is_live(peak_position_);
       if (!is_there || one->bytes * 1000 < all) continue;
@@ -211,7 +215,8 @@ class Sweep {
   }
 
   const device::Target& target_;
-  Costs& costs_;
+  const device::Settings settings_;
+  Costs costs_;
   Tiles tiles_;
   std::vector<const Holding*> all_;
   std::vector<size_t> always_, begins_, ends_;  // the last two by time
@@ -230,14 +235,13 @@ class Sweep {
 }  // namespace
 
 std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
-                                  const device::Settings& settings) {
+                                  const SettingsOfIpu& settings) {
   std::unordered_map<const ir::Op*, int64_t> ids;
   for (const ProgramOp& one : program_ops(module)) ids.emplace(one.op, one.id);
   const Holdings holdings = find_holdings(module);
-  Costs costs(target, settings);
   std::vector<IpuTiles> all;
   for (int64_t ipu = 0; ipu < holdings.ipus; ++ipu) {
-    all.push_back(Sweep(holdings, ipu, target, costs).run(ids));
+    all.push_back(Sweep(holdings, ipu, target, settings(ipu)).run(ids));
   }
   return all;
 }

@@ -3,7 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "device/cost/cost.h"
@@ -51,12 +52,14 @@ struct IpuTiles {
   std::vector<LiveValue> live_at_peak;  // of at least a thousandth of the bytes; largest first
 };
 
+using SettingsOfIpu = std::function<device::Settings(int64_t ipu)>;
+
 // Of each IPU. The module must be as after tasks::schedule; its ops are ordered.
 //
 // A value lies on all tiles in grains of 8 bytes. Each begins on the tile after the last grain of
 // the one before; the result of a convolution without dithering on the first tile. Partial sums of
 // the matrix unit lie in interleaved memory, which begins at a fixed address: below it may be a gap.
 std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
-                                  const device::Settings& settings);
+                                  const SettingsOfIpu& settings);
 
 }  // namespace poptorch::estimate
