@@ -28,16 +28,16 @@ Cost copy_cost(const Call& call) {
 }
 
 // A ring of replicas: each part goes round twice, once to be summed and once with the result. An op
-// of all replicas does not say how many there are: then the time of many of them.
+// of all replicas does not say how many there are.
 Cost all_reduce_cost(const Call& call) {
   Steps steps(call);
   const Target& target = call.target;
   const double bytes = ops::operands_bytes(call);
   const int64_t size = call.attrs().get_int(ir::attr::group_size);
-  if (size == 1) return steps.cost;
-  const auto replicas = static_cast<double>(size);
-  const double rounds = size == 0 ? 2 : 2 * (replicas - 1) / replicas;
-  const double hops = size == 0 ? 2 : 2 * (replicas - 1);
+  const auto replicas = static_cast<double>(size == 0 ? call.settings.replicas : size);
+  if (replicas == 1) return steps.cost;
+  const double rounds = 2 * (replicas - 1) / replicas;
+  const double hops = 2 * (replicas - 1);
   steps.add(0, link_cycles(call, bytes * rounds, 2 * ring_links) +
                    hops * target.global_sync_seconds * target.clock_hz);
   const ir::Type& x = call.operand(0);

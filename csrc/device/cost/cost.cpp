@@ -6,6 +6,7 @@
 #include "device/cost/steps.h"
 #include "ir/copy.h"
 #include "ops/op_def.h"
+#include "support/error.h"
 
 namespace poptorch::device {
 
@@ -48,11 +49,21 @@ Cost bound_of(const Call& call) {
 
 }  // namespace
 
+Target compute_part(const Target& target, const Settings& settings) {
+  USER_CHECK(settings.io_tiles < target.tiles, "[numIOTiles] ", settings.io_tiles,
+             " I/O tiles leave no tile to compute: an IPU of the target \"", target.name,
+             "\" has ", target.tiles, " tiles. Use fewer I/O tiles.");
+  Target part = target;
+  part.tiles -= settings.io_tiles;
+  return part;
+}
+
 Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings) {
   const ops::OpDef& row = ops::op_def(op.name);
   ir::Op whole = ir::copy_apart(op);
   whole.attrs = ops::complete_attrs(row, op.attrs);
-  const Call call(whole, target, own_settings(op, settings));
+  const Target part = compute_part(target, settings);
+  const Call call(whole, part, own_settings(op, settings));
   if (const auto found = rules().find(op.name.str()); found != rules().end()) {
     return found->second(call);
   }
