@@ -405,6 +405,9 @@ def check_plan(module: Module) -> None:
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
+def recompute_tasks(module: Module) -> None:
+    """A part of step 4, in place: backward tasks compute again what they would keep."""
+
 def schedule_tasks(module: Module) -> None:
     """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
 
