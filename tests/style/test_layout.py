@@ -19,6 +19,7 @@ INCLUDE_ORDER = [
     ["device"],
     ["rewrite", "place"],
     ["tasks"],
+    ["estimate"],
     ["lower"],
     ["schedule"],
     ["plan"],
