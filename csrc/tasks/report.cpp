@@ -65,6 +65,7 @@ class Reporter {
     if (loop != nullptr) report_.micro_batches = loop->attrs.get_int(ir::attr::count);
     report_.schedule = "sequential";
     if (has_tasks(graph)) {
+      report_.graph = graph.name;
       if (loop != nullptr) report_.schedule = loop->attrs.get_string(ir::attr::pipeline);
       add_tasks(edges_of(graph));
     } else {
@@ -169,8 +170,10 @@ class Reporter {
 
 }  // namespace
 
+Report report(const ir::Module& module) { return Reporter(module).read(); }
+
 Report report(std::string_view text) try {
-  return Reporter(*place::parse_placed(text)).read();
+  return report(*place::parse_placed(text));
 } catch (const InternalError& error) {
   throw UserError(error.rule);
 }

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/graph.h"
+
 namespace poptorch::tasks {
 
 struct TaskRow {
@@ -40,6 +42,7 @@ struct StepRow {
 };
 
 struct Report {
+  std::string graph;     // that is cut into the tasks; empty: none is
   std::string schedule;  // name of the schedule; sequential where there is one task after the other
   int64_t micro_batches = 1;
   std::vector<TaskRow> tasks;  // in their order in a round
@@ -58,6 +61,7 @@ struct BlockRow {
 // cut: its forward and its backward ops are a task each. A user error where the text breaks a rule:
 // it may be that of a file.
 Report report(std::string_view text);
+Report report(const ir::Module& module);
 
 // Of the text before the step place, in which ops name their blocks: in the order in which these
 // begin. An op that names none belongs to the block of the op before it, or, in the backward pass,
