@@ -146,29 +146,35 @@ def test_sizes(monkeypatch, seed):
                     check_equal_bits(found, expected)
 
 
-# The longest program has 16 workers, more than the machine has processors, that all wait at random.
-def test_stress(monkeypatch, seed):
-    torch.set_num_threads(16)
+def check_stress(monkeypatch, schedule, seed, runs):
+    """Compares so many runs (0: those of some seconds) with runs in turn."""
     rng, end = random.Random(seed), time.monotonic() + 3
-    net = Chain(16, rng)
-    settings = (4, 64, rng.choice(list(poptorch.PipelineSchedule)))
-    monkeypatch.setenv("POPTORCH_HOST", "inline")
-    torch.manual_seed(0)
-    model, data = made(copy.deepcopy(net), *settings)
-    monkeypatch.setenv("POPTORCH_HOST", "stages")
-    other, _ = made(copy.deepcopy(net), *settings)
-    other.compile(*data)
-    assert other._executable.host_form()["workers"] == 16
+    net, executors = Chain(16, rng), []
+    for form in ("inline", "stages"):
+        monkeypatch.setenv("POPTORCH_HOST", form)
+        torch.manual_seed(0)
+        model, data = made(copy.deepcopy(net), 4, 64, schedule)
+        model.compile(*data)
+        executors.append(model)
+    executable = executors[1]._executable
+    assert executable.host_form()["workers"] == 16
     for number in itertools.count():
-        if number == STRESS_RUNS and STRESS_RUNS or not STRESS_RUNS and time.monotonic() > end:
+        if number == runs if runs else time.monotonic() > end:
             break
-        other._executable.set_delay(rng.choice([0, 0, 1, 20, 100]), seed + number)
-        monkeypatch.setenv("POPTORCH_HOST", "inline")
-        expected, found = model(*data), other(*data)
-        assert all(map(torch.equal, expected, found)), (number, net.kinds, settings)
-    model.copyWeightsToHost()
-    other.copyWeightsToHost()
-    check_equal_bits(*(one.model.state_dict() for one in (model, other)))
+        executable.set_delay(rng.choice([0, 0, 1, 20, 100]), seed + number)
+        expected, found = (model(*data) for model in executors)
+        assert all(map(torch.equal, expected, found)), (number, net.kinds)
+    for model in executors:
+        model.copyWeightsToHost()
+    check_equal_bits(*(model.model.state_dict() for model in executors))
+
+
+def test_stress(monkeypatch, seed):
+    """More workers than the machine has processors, which all wait at random."""
+    torch.set_num_threads(16)
+    schedules = list(poptorch.PipelineSchedule)
+    for schedule in schedules if STRESS_RUNS else random.Random(seed).sample(schedules, 1):
+        check_stress(monkeypatch, schedule, seed, STRESS_RUNS // len(schedules))
 
 
 class Draws(nn.Module):
