@@ -15,8 +15,8 @@ namespace poptorch::run {
 // in_turn: one after the other, with all threads in each kernel. replicas: side by side, up to the
 // next all_reduce. micro: micro-batches (where there is one, iterations of the device) of one
 // replica side by side; what one hands on to the next passes in their order. stages: the tasks of a
-// pipeline, on a worker for each IPU. literal: the same tasks on one thread, round by round. Results
-// have the same bits in each form.
+// pipeline, on a worker for each IPU. literal: the same tasks on one thread, round by round.
+// Results have the same bits in each form.
 enum class HostForm : uint8_t { in_turn, replicas, micro, stages, literal };
 
 // The form that POPTORCH_HOST calls by that name; a user error that lists the names for others.

@@ -1,10 +1,9 @@
-"""Tasks of a pipeline on workers and on one thread: the same bits, messages and states as in turn."""
+"""Tasks of a pipeline on workers and on one thread: bits, messages and states as in turn."""
 
 import copy
 import itertools
 import os
 import random
-import signal
 import signal
 import time
 
