@@ -439,8 +439,8 @@ def tile_memory(text: str, target: str | dict[str, Any],
     ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
     chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
     the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
-    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live`` (bytes
-    by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
+    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live``
+    (bytes by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
     on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
     number of the step with the peak; ``live_at_peak``: ``name``, ``category``, ``bytes``,
     ``module`` and ``location`` of values of at least a thousandth of the bytes.

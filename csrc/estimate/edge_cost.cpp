@@ -19,7 +19,8 @@ double stash_cycles(const tasks::EdgeRow& edge, const device::Target& target) {
 }  // namespace
 
 double edge_cycles(const tasks::EdgeRow& edge, bool crosses, const device::Target& target) {
-  const auto steps = 2 * static_cast<double>(edge.tensors) * (target.step_cycles + target.op_cycles);
+  const double each = target.step_cycles + target.op_cycles;
+  const double steps = 2 * static_cast<double>(edge.tensors) * each;
   if (edge.is_streaming) return 2 * streaming_cycles(edge, target) + steps;
   if (crosses) {
     return device::neighbour_cycles(static_cast<double>(edge.bytes), target) + target.step_cycles +

@@ -39,6 +39,7 @@ class Reporter {
     report_.micro_batches = step.micro_batches();
     report_.schedule = "sequential";
     if (has_tasks(*step.micro)) {
+      report_.graph = step.micro->name;
       const ir::Op* pipeline = pipeline_of(module_, *step.micro);
       if (pipeline != nullptr) report_.schedule = pipeline->attrs.get_string(ir::attr::pipeline);
       add_tasks(edges_of(*step.micro));

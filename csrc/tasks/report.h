@@ -43,6 +43,7 @@ struct StepRow {
 };
 
 struct Report {
+  std::string graph;     // that is cut into the tasks; empty: none is
   std::string schedule;  // name of the schedule; sequential where there is one task after the other
   int64_t micro_batches = 1;
   std::vector<TaskRow> tasks;  // in their order in a round
@@ -64,6 +65,7 @@ Report report(const ir::Module& module);
 // Of its text, without the data of its constants. A user error where the text breaks a rule: it may
 // be that of a file.
 Report report(std::string_view text);
+Report report(const ir::Module& module);
 
 // Of the text before the step place: a row for each of the blocks (tasks/blocks.h).
 std::vector<BlockRow> block_report(std::string_view text);
