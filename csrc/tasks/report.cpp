@@ -116,7 +116,7 @@ class Reporter {
 
   // Whether one step follows another.
   bool is_repeated(const ir::Graph& step) const {
-    const std::vector<const ir::Op*> ops = module_.all_ops();
+    const std::vector<ir::Op*> ops = module_.all_ops();
     return std::any_of(ops.begin(), ops.end(), [&](const ir::Op* op) {
       return op->name == ir::op::loop && op->attrs.get_graph(ir::attr::body) == step.name &&
              op->attrs.get_int(ir::attr::count, 1) > 1;

@@ -59,9 +59,9 @@ class Edge:
     bytes: int
     depth: int
     memory: str
-    stored_bytes: int = field(default=0, repr=False)
-    loads_by_io_tiles: bool = field(default=False, repr=False)
-    stores_by_io_tiles: bool = field(default=False, repr=False)
+    stored_bytes: int = field(default=0, repr=False, compare=False)
+    loads_by_io_tiles: bool = field(default=False, repr=False, compare=False)
+    stores_by_io_tiles: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

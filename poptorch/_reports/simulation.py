@@ -24,14 +24,17 @@ class Costs(Protocol):
         """The computation of one micro-batch."""
 
     def edge(self, edge: Edge) -> float:
-        """One transfer of one micro-batch: to the IPU that takes it, or to streaming memory. The
-        way back from there takes as long."""
+        """The transfer of one micro-batch, at the IPU that takes it; through streaming memory the
+        store and the load, half each."""
 
-    def host(self, nbytes: int) -> float:
-        """A transfer from or to the host."""
+    def host_in(self, task: Task) -> float:
+        """What the task reads from the host for one micro-batch."""
 
-    def remote(self, nbytes: int) -> float:
-        """The transfer of a weight from streaming memory, where it is no part of its task."""
+    def host_out(self, task: Task) -> float:
+        """What the task sends to the host for one micro-batch."""
+
+    def read_ahead(self, task: Task) -> float:
+        """The weights that the IO tiles load for one micro-batch of the task."""
 
     def sync(self) -> float:
         """A meeting of all IPUs of a replica. At 0 there are no meetings."""
@@ -51,10 +54,13 @@ class FlopCosts:
     def edge(self, edge: Edge) -> float:
         return 0.0
 
-    def host(self, nbytes: int) -> float:
+    def host_in(self, task: Task) -> float:
         return 0.0
 
-    def remote(self, nbytes: int) -> float:
+    def host_out(self, task: Task) -> float:
+        return 0.0
+
+    def read_ahead(self, task: Task) -> float:
         return 0.0
 
     def sync(self) -> float:
@@ -104,7 +110,7 @@ class _Traffic:
     """What a task reads and sends: by the compute tiles in its own turn, by the IO tiles while
     other tasks compute."""
 
-    copies: list[Edge] = field(default_factory=list)  # from other IPUs
+    copies: list[Edge] = field(default_factory=list)  # from other IPUs and stashes
     loads: list[Edge] = field(default_factory=list)
     stores: list[Edge] = field(default_factory=list)
     inputs: list[Transfer] = field(default_factory=list)
@@ -136,7 +142,7 @@ class Simulation:
         self._meetings = _meetings(schedule, costs) if meets else None
         self._news = 0  # of what others may wait for: ends of tasks, arrivals at meetings
         self._tasks = {task.name: task for task in schedule.tasks}
-        self._traffic = _traffic(schedule)
+        self._traffic = _traffic(schedule, costs)
         # When computation begins, and when values are in streaming memory, on the IO tiles, or gone
         # from these: of each micro-batch.
         self._computes: dict[str, list[float]] = {task.name: [] for task in schedule.tasks}
@@ -228,18 +234,18 @@ class Simulation:
         return needs
 
     def _compute(self, task: Task, batch: int) -> None:
-        costs, traffic, ipu = self._costs, self._traffic[task.name], task.ipu
+        traffic, ipu = self._traffic[task.name], task.ipu
         for edge in traffic.copies + traffic.loads:
-            self._spend(ipu, "exchange", costs.edge(edge), task.name, batch)
+            self._spend(ipu, "exchange", self._load_cost(edge), task.name, batch)
         for transfer in traffic.inputs:
-            self._spend(ipu, "host", costs.host(transfer.bytes), task.name, batch)
+            self._spend(ipu, "host", self._load_cost(transfer), task.name, batch)
         for item in traffic.ahead:
             if len(self._arrived[item]) <= batch:
                 self._bring(task, item)
             self._free[ipu] = max(self._free[ipu], self._arrived[item][batch])
         self._computes[task.name].append(self._free[ipu])
         self._read_ahead(ipu)
-        self._spend(ipu, "compute", costs.task(task), task.name, batch)
+        self._spend(ipu, "compute", self._costs.task(task), task.name, batch)
         for edge in traffic.stores:
             self._spend(ipu, "exchange", self._store_cost(edge), task.name, batch)
             self._stored[edge].append(self._free[ipu])
@@ -248,7 +254,7 @@ class Simulation:
             if _overlap(item) != "step" or batch < self.schedule.micro_batches - 1:
                 self._send(task, item, batch, self._free[ipu])
         for transfer in traffic.outputs:
-            self._spend(ipu, "host", costs.host(transfer.bytes), task.name, batch)
+            self._spend(ipu, "host", self._store_cost(transfer), task.name, batch)
 
     # -- IO tiles ------------------------------------------------------------------------------
 
@@ -285,16 +291,12 @@ class Simulation:
         ready = self._computes[task.name][number - 1] if number else 0.0
         if isinstance(item, Edge):
             ready = max(ready, self._stored[item][number])
-            cost = self._costs.edge(item)
-        else:
-            cost = self._item_cost(item)
-        self._arrived[item].append(self._transfer(task, item, number, ready, cost))
+        end = self._transfer(task, item, number, ready, self._load_cost(item))
+        self._arrived[item].append(end)
 
     def _send(self, task: Task, item: Edge | Transfer, batch: int, ready: float) -> None:
-        is_edge = isinstance(item, Edge)
-        cost = self._store_cost(item) if is_edge else self._item_cost(item)
-        self._gone[item] = self._transfer(task, item, batch, ready, cost)
-        if is_edge:
+        self._gone[item] = self._transfer(task, item, batch, ready, self._store_cost(item))
+        if isinstance(item, Edge):
             self._stored[item].append(self._gone[item])
 
     def _transfer(self, task: Task, item: Edge | Transfer, batch: int, ready: float,
@@ -307,13 +309,19 @@ class Simulation:
         self._io_free[task.ipu] = begin + cost
         return begin + cost
 
-    def _item_cost(self, transfer: Transfer) -> float:
-        price = self._costs.host if transfer.memory == "host" else self._costs.remote
-        return price(transfer.bytes)
+    def _load_cost(self, item: Edge | Transfer) -> float:
+        if isinstance(item, Edge):
+            return self._costs.edge(item) / (2 if item.memory == "streaming" else 1)
+        task = self._tasks[item.task]
+        if item.memory == "streaming":
+            return self._costs.read_ahead(task)
+        return self._costs.host_in(task) * _share(item.bytes, task.bytes_in)
 
-    def _store_cost(self, edge: Edge) -> float:
-        share = edge.stored_bytes / edge.bytes if edge.bytes else 0.0
-        return self._costs.edge(edge) * share
+    def _store_cost(self, item: Edge | Transfer) -> float:
+        if isinstance(item, Edge):
+            return self._costs.edge(item) / 2 * _share(item.stored_bytes, item.bytes)
+        task = self._tasks[item.task]
+        return self._costs.host_out(task) * _share(item.bytes, task.bytes_out)
 
     # -- meetings ------------------------------------------------------------------------------
 
@@ -341,11 +349,15 @@ def _meetings(schedule: Schedule, costs: Costs) -> Meetings | None:
     return Meetings(schedule, alone.begins, alone.ends)
 
 
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
 def _overlap(item: Edge | Transfer) -> str:
     return item.overlap if isinstance(item, Transfer) else "loop"
 
 
-def _traffic(schedule: Schedule) -> dict[str, _Traffic]:
+def _traffic(schedule: Schedule, costs: Costs) -> dict[str, _Traffic]:
     """By the name of a task, what passes to and from it besides values that stay on the chip."""
     found = {task.name: _Traffic() for task in schedule.tasks}
     ipus = {task.name: task.ipu for task in schedule.tasks}
@@ -354,7 +366,7 @@ def _traffic(schedule: Schedule) -> dict[str, _Traffic]:
         if edge.memory == "streaming":
             (source.behind if edge.stores_by_io_tiles else source.stores).append(edge)
             (target.ahead if edge.loads_by_io_tiles else target.loads).append(edge)
-        elif ipus[edge.source] != ipus[edge.target]:
+        elif ipus[edge.source] != ipus[edge.target] or costs.edge(edge):
             target.copies.append(edge)
     for transfer in schedule.transfers:
         one, is_input = found[transfer.task], transfer.direction == "in"
