@@ -182,8 +182,8 @@ std::vector<OpDef> structure_ops() {
                  "do; the step place replaces them by `stages`, the number of stages. `phases` "
                  "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
                  "transfer, `sync` which IPUs meet before one talks to the host: full (all of "
-                 "the replica), single_pipeline or replica_and_ladder (none). `schedule` is that of a pipeline: grouped, interleaved, sequential or "
-                 "fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
+                 "the replica), single_pipeline or replica_and_ladder (none). `schedule` is that of "
+                 "a pipeline: grouped, interleaved, sequential or fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
                  "in turn. `recomputation`: whether backward tasks recompute the values that "
                  "forward tasks do not keep; off, stages, or auto: in pipelines.",
                  {},
@@ -216,8 +216,9 @@ std::vector<OpDef> structure_ops() {
                {{"from", 0, true}}),
       move_row("remote_store", "`x` in streaming memory, by the compute tiles or the io tiles.",
                {{"tiles", "compute"}}),
-      move_row("remote_load", "`x`, which is in streaming memory, on the IPU of this op; `tiles` as "
-               "of `remote_store`.",
+      move_row("remote_load",
+               "`x`, which is in streaming memory, on the IPU of this op; `tiles` as of "
+               "`remote_store`.",
                {{"tiles", "compute"}}),
       {.name = "stash",
        .doc = "`x`, kept for a later task of the same IPU; `depth` as of `ipu_copy`.",

@@ -71,7 +71,7 @@ struct BlockRow {
   double backward = 0;
 };
 
-// Whether a task loads a weight from streaming memory by the IO tiles. That is a transfer of its own.
+// Whether a task loads a weight from streaming memory by the IO tiles: a transfer of its own.
 bool is_read_ahead(const ir::Op& op);
 
 // Of the text of a placed program, without the data of its constants. A program of one stage is not

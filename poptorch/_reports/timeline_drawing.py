@@ -79,8 +79,8 @@ def plot(path: str | Path, spans: list[Span], parts: dict[str, str], units: str)
         axes.broken_barh([(span.begin, span.end - span.begin)], (top + 0.05, height - 0.1),
                          facecolors=_COLOURS[kind], edgecolor="white", linewidth=0.5)
         if span.micro_batch is not None and span.track == "compute":
-            axes.text((span.begin + span.end) / 2, top + height / 2, str(span.micro_batch), ha="center",
-                      va="center", fontsize=7, clip_on=True)
+            axes.text((span.begin + span.end) / 2, top + height / 2, str(span.micro_batch),
+                      ha="center", va="center", fontsize=7, clip_on=True)
     axes.set_yticks([top + height / 2 for top, height in lanes.values()],
                     [_label(*lane) for lane in lanes])
     axes.set_ylim(rows, 0)

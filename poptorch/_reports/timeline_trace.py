@@ -38,7 +38,8 @@ def _slices(simulation: Simulation) -> Iterator[dict]:
         if span.end == span.begin:
             continue
         name = span.kind if span.task is None else f"{span.task} {span.micro_batch}"
-        yield {"ph": "X", "name": name, "cat": span.kind, "tid": _track(simulation, span.ipu, span.track), "ts": span.begin,
+        yield {"ph": "X", "name": name, "cat": span.kind,
+               "tid": _track(simulation, span.ipu, span.track), "ts": span.begin,
                "dur": span.end - span.begin, "args": {"micro_batch": span.micro_batch}}
 
 
