@@ -120,10 +120,8 @@ def evaluate(
     op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...,
     types: Sequence[TypePair] | None = None, threads: int = 1, inplace: Sequence[int] = ...
 ) -> list[Any]:
-    """Computes one op on numpy arrays (``None``: absent).
-
-    A bf16 operand is ``(uint16 array, "bf16")``; bf16 results are uint16 arrays.
-    """
+    """Computes one op on numpy arrays (``None``: absent). A bf16 operand is ``(uint16 array,
+    "bf16")``; bf16 results are uint16 arrays."""
 
 def infer(
     op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...
@@ -131,17 +129,20 @@ def infer(
     """Result types of an op for operand types."""
 
 def work(
-    op: str,
-    operands: Sequence[TypePair | None],
-    attrs: Mapping[str, Attribute] = ...,
-    types: Sequence[TypePair] | None = None,
+    op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...,
+    types: Sequence[TypePair] | None = None
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
 
-def targets() -> list[dict[str, Any]]: ...
+def targets() -> list[dict[str, Any]]:
+    """All fields of each row of ``csrc/device/targets.def``."""
 
-def op_costs(text: str, target: str, memory_proportion: float = 0.6,
-             half_partials: bool = False) -> list[dict[str, Any]]: ...
+def target_fields() -> list[tuple[str, bool, int | float, str]]:
+    """Name, whether it is an integer, least value and meaning of each field of a target."""
+
+def op_costs(text: str, target: str | dict[str, Any],
+             settings: Mapping[str, Any] = ...) -> list[dict[str, Any]]:
+    """Cycles and bytes of each op of IR text. Target and settings: see ``cost_settings.py``."""
 
 def systems() -> list[tuple[str, int, dict[str, Any], int]]:
     """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""
@@ -248,11 +249,8 @@ class Executable:
         """Fills a state with zeros, in all replicas."""
     def read_state(self, path: str, ptr: int, nbytes: int, replica: int = 0) -> None: ...
     def release(self, elsewhere: set[str]) -> None:
-        """Gives the memory of the program back; no run until :meth:`restore`.
-
-        States keep their values, and can be read and written, but for those whose values the
-        caller says are ``elsewhere``: these are to be written again after ``restore``.
-        """
+        """Gives the memory of the program back; no run until :meth:`restore`. States keep their
+        values, but for those that are ``elsewhere``: write these again after ``restore``."""
     def restore(self) -> None:
         """Takes memory again, with the states that were kept."""
     @property
@@ -264,8 +262,7 @@ class Executable:
         """Whether all replicas have the same value of a state."""
     def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
         """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``,
-        ``none``.
-        """
+        ``none``."""
     def host_slices(self, stream: str) -> int:
         """Slices in the host tensor of a stream (of an output: in its present mode)."""
     def run(self, pointers: Sequence[int], threads: int) -> None:
@@ -396,14 +393,11 @@ def cut_tasks(module: Module) -> None:
 def inline_tasks(module: Module) -> None:
     """The beginning of step 5, in place: takes back what ``cut_tasks`` did."""
 
-def lower(module: Module) -> None:
-    """Step 5, in place: all passes of the CPU's lowering."""
+def lower(module: Module) -> None: ...  # step 5, in place: all passes of the CPU's lowering
 
-def schedule(module: Module) -> None:
-    """Step 6, in place."""
+def schedule(module: Module) -> None: ...  # step 6, in place
 
-def plan(module: Module, threads: int = 1) -> None:
-    """Step 7, in place, without the check."""
+def plan(module: Module, threads: int = 1) -> None: ...  # step 7, in place, without the check
 
 def check_plan(module: Module) -> None:
     """Fails when two values of a planned module share memory while both are live."""
@@ -411,11 +405,22 @@ def check_plan(module: Module) -> None:
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
+def recompute_tasks(module: Module) -> None:
+    """A part of step 4, in place: backward tasks compute again what they would keep."""
+
 def schedule_tasks(module: Module) -> None:
     """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
 
 def check_tasks(module: Module) -> None:
     """Fails when offsets and depths do not make a pipeline that computes and ends."""
+
+def program_costs(text: str, target: str | dict[str, Any],
+                  settings: Mapping[str, Any] = ...) -> dict[str, Any]:
+    """Cycles of one step of a placed program: of its ops, tasks, transfers and updates."""
+
+def block_costs(text: str, target: str | dict[str, Any],
+                settings: Mapping[str, Any] = ...) -> list[dict[str, Any]]:
+    """Cycles of one micro-batch by block, from the text of a program that is not placed."""
 
 def task_report(text: str) -> dict[str, Any]:
     """``schedule``, ``micro_batches``, ``tasks``, ``edges``, ``steps`` of a placed text."""
@@ -423,8 +428,25 @@ def task_report(text: str) -> dict[str, Any]:
 def block_report(text: str) -> list[dict[str, Any]]:
     """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
 
-def memory_report(module: Module) -> dict[str, int]:
-    """Bytes by category of a planned module."""
+def ipu_memory(text: str) -> list[dict[str, int]]:
+    """Bytes by category of each IPU, of a placed program's text: what it holds all the time, and
+    the activations at the op at which most of them are live."""
+
+def tile_memory(text: str, target: str | dict[str, Any],
+                settings: dict[str, Any] = {}) -> list[dict[str, Any]]:
+    """The memory of the tiles of each IPU, of a placed program's text.
+
+    ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
+    chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
+    the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
+    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live`` (bytes
+    by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
+    on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
+    number of the step with the peak; ``live_at_peak``: ``name``, ``category``, ``bytes``,
+    ``module`` and ``location`` of values of at least a thousandth of the bytes.
+    """
+
+def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module
 
 def aten_allocations() -> int:
     """How often torch's own allocator was asked for memory since ATen kernels were prepared."""

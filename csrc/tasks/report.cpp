@@ -15,7 +15,9 @@
 #include "place/place.h"
 #include "place/work_report.h"
 #include "support/error.h"
+#include "tasks/blocks.h"
 #include "tasks/edges.h"
+#include "tasks/step.h"
 
 namespace poptorch::tasks {
 
@@ -41,86 +43,32 @@ std::string sync_of(const ir::Module& module) {
   return sync;
 }
 
-// Whether a task may have the op, or what is in it.
-bool is_of_task(const ir::Op& op) {
-  return (ir::runs_on_ipu(op.name) || ir::has_bodies(op)) && op.name != ir::op::all_reduce;
-}
-
-// The op, or the first one in a loop of the user's.
-const ir::Op& first_op(const ir::Module& module, const ir::Op& op) {
-  for (const ir::Graph* body : ir::bodies_of(module, op)) {
-    for (const auto& inner : body->ops) {
-      if (is_of_task(*inner)) return first_op(module, *inner);
-    }
-  }
-  return op;
-}
-
-// The graph with tasks; where there is none, the body of the innermost loop that the program was
-// built with.
-const ir::Graph& graph_of_micro_batch(const ir::Module& module) {
-  for (const auto& graph : module.graphs) {
-    if (has_tasks(*graph)) return *graph;
-  }
-  for (const char* name : {"micro", "iteration"}) {
-    if (const ir::Graph* graph = module.find_graph(name)) return *graph;
-  }
-  return *module.entries().back();
-}
-
 class Reporter {
  public:
   explicit Reporter(const ir::Module& module) : module_(module) {}
 
   Report read() {
-    const ir::Graph& graph = graph_of_micro_batch(module_);
-    const ir::Op* loop = has_tasks(graph) ? pipeline_of(module_, graph) : loop_of(graph);
-    const ir::Graph& around = loop == nullptr ? graph : graph_with(*loop);
-    repeats_ = is_repeated(around);
+    const StepGraphs step = step_of(module_);
+    repeats_ = is_repeated(*step.around);
     report_.sync = sync_of(module_);
-    if (loop != nullptr) report_.micro_batches = loop->attrs.get_int(ir::attr::count);
+    report_.micro_batches = step.micro_batches();
     report_.schedule = "sequential";
-    if (has_tasks(graph)) {
-      if (loop != nullptr) report_.schedule = loop->attrs.get_string(ir::attr::pipeline);
-      add_tasks(edges_of(graph), graph);
+    if (has_tasks(*step.micro)) {
+      const ir::Op* pipeline = pipeline_of(module_, *step.micro);
+      if (pipeline != nullptr) report_.schedule = pipeline->attrs.get_string(ir::attr::pipeline);
+      add_tasks(edges_of(*step.micro), *step.micro);
     } else {
-      add_parts(graph);
+      add_parts(*step.micro);
     }
-    for (const auto& op : around.ops) add_step(*op, &around != &graph);
+    for (const auto& op : step.around->ops) add_step(*op, step.around != step.micro);
     return std::move(report_);
   }
 
  private:
-  // The loop over micro-batches of a program that is not cut. A graph that updates is a whole step.
-  const ir::Op* loop_of(const ir::Graph& graph) const {
-    const bool is_step = std::any_of(graph.ops.begin(), graph.ops.end(), [](const auto& op) {
-      return ir::part_of(*op) == ir::Part::update;
-    });
-    if (is_step) return nullptr;
-    for (const ir::Op* op : module_.all_ops()) {
-      const bool runs_it =
-          op->name == ir::op::loop && op->attrs.get_graph(ir::attr::body) == graph.name;
-      if (runs_it) return op;
-    }
-    return nullptr;
-  }
-
-  const ir::Graph& graph_with(const ir::Op& loop) const {
-    for (const auto& graph : module_.graphs) {
-      const bool has_loop = std::any_of(graph->ops.begin(), graph->ops.end(),
-                                        [&](const auto& op) { return op.get() == &loop; });
-      if (has_loop) return *graph;
-    }
-    throw_internal_error(__FILE__, __LINE__, "has_loop", "the loop is in no graph");
-  }
-
   // Whether one step follows another.
   bool is_repeated(const ir::Graph& step) const {
-    const std::vector<ir::Op*> ops = module_.all_ops();
-    return std::any_of(ops.begin(), ops.end(), [&](const ir::Op* op) {
-      return op->name == ir::op::loop && op->attrs.get_graph(ir::attr::body) == step.name &&
-             op->attrs.get_int(ir::attr::count, 1) > 1;
-    });
+    const ir::Op* loop = loop_of(module_, step);
+    return loop != nullptr && loop->attrs.get_int(ir::attr::count, 1) > 1;
   }
 
   std::string overlap_of(const ir::Op& stream) const {
@@ -189,6 +137,7 @@ class Reporter {
         row.depth = depth;
         row.is_streaming = edge.is_streaming;
         row.bytes += edge.bytes;
+        ++row.tensors;
         if (!edge.is_streaming) continue;
         if (!is_stored) row.stored_bytes += edge.bytes;
         is_stored = true;
@@ -221,8 +170,8 @@ class Reporter {
   // `is_apart`: the tasks are in a graph of their own.
   void add_step(const ir::Op& op, bool is_apart) {
     const bool is_reduction = op.name == ir::op::all_reduce;
-    const bool is_part = is_apart || ir::part_of(op) == ir::Part::update || is_reduction;
-    if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name) || !is_part) return;
+    if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name)) return;
+    if (!is_apart && ir::part_of(op) != ir::Part::update && !is_reduction) return;
     const double flops = flops_of(module_, op);
     if (flops == 0) return;
     const int64_t ipu = op.attrs.get_int(ir::attr::ipu, 0);
@@ -249,38 +198,22 @@ bool is_read_ahead(const ir::Op& op) {
          ops::is_by_io_tiles(op);
 }
 
+Report report(const ir::Module& module) { return Reporter(module).read(); }
+
 Report report(std::string_view text) try {
-  return Reporter(*place::parse_placed(text)).read();
+  return report(*place::parse_placed(text));
 } catch (const InternalError& error) {
   throw UserError(error.rule);
 }
 
 std::vector<BlockRow> block_report(std::string_view text) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
-  std::vector<BlockRow> rows(1);
-  std::map<std::string, size_t> numbers = {{"", 0}};
-  std::map<const ir::Op*, size_t> blocks;
-  size_t current = 0;
-  for (const auto& op : graph_of_micro_batch(*module).ops) {
-    const ir::Op& first = first_op(*module, *op);
-    const ir::Part part = ir::part_of(first);
-    if (!is_of_task(*op) || part == ir::Part::update) continue;
-    size_t block = current;
-    if (first.attrs.has(ir::attr::block)) {
-      const std::string& name = first.attrs.get_string(ir::attr::block);
-      const auto [known, is_new] = numbers.emplace(name, rows.size());
-      if (is_new) rows.push_back({name});
-      block = known->second;
-    } else if (part == ir::Part::backward) {
-      for (const ir::Value* operand : op->operands) {
-        const auto known = operand == nullptr ? blocks.end() : blocks.find(operand->op);
-        if (known != blocks.end() && !place::is_source(*operand->op)) block = known->second;
-      }
-    }
-    if (part == ir::Part::forward && !place::is_source(*op)) current = block;
-    blocks[op.get()] = block;
-    (part == ir::Part::forward ? rows[block].forward : rows[block].backward) +=
-        flops_of(*module, *op);
+  std::vector<BlockRow> rows;
+  for (const Block& block : blocks_of(*module)) {
+    BlockRow row{block.name};
+    for (const ir::Op* op : block.forward) row.forward += flops_of(*module, *op);
+    for (const ir::Op* op : block.backward) row.backward += flops_of(*module, *op);
+    rows.push_back(std::move(row));
   }
   return rows;
 } catch (const InternalError& error) {

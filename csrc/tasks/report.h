@@ -40,6 +40,7 @@ struct EdgeRow {
   std::string source;
   std::string target;
   int64_t bytes = 0;  // of one micro-batch
+  int64_t tensors = 0;
   int64_t depth = 1;  // for how many micro-batches there is room
   bool is_streaming = false;
   int64_t stored_bytes = 0;  // of `bytes`: a value with several targets is stored once
@@ -74,14 +75,15 @@ struct BlockRow {
 // Whether a task loads a weight from streaming memory by the IO tiles: a transfer of its own.
 bool is_read_ahead(const ir::Op& op);
 
-// Of the text of a placed program, without the data of its constants. A program of one stage is not
-// cut: its forward and its backward ops are a task each. A user error where the text breaks a rule:
-// it may be that of a file.
+// Of a placed program. A program of one stage is not cut: its forward and its backward ops are a
+// task each.
+Report report(const ir::Module& module);
+
+// Of its text, without the data of its constants. A user error where the text breaks a rule: it may
+// be that of a file.
 Report report(std::string_view text);
 
-// Of the text before the step place, in which ops name their blocks: in the order in which these
-// begin. An op that names none belongs to the block of the op before it, or, in the backward pass,
-// to that of an operand.
+// Of the text before the step place: a row for each of the blocks (tasks/blocks.h).
 std::vector<BlockRow> block_report(std::string_view text);
 
 }  // namespace poptorch::tasks

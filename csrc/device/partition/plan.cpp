@@ -293,10 +293,10 @@ Plan search_plan(const Problem& problem, const Target& target, double limit) {
 }  // namespace
 
 Plan plan_of(const Problem& problem, const Target& target, double memory_proportion) {
-  using Key = std::tuple<Problem, std::string_view, double>;
+  using Key = std::tuple<Problem, Target, double>;
   static std::mutex mutex;
   static std::map<Key, Plan> known;
-  const Key key{problem, target.name, memory_proportion};
+  const Key key{problem, target, memory_proportion};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -305,7 +305,8 @@ Plan plan_of(const Problem& problem, const Target& target, double memory_proport
   Plan plan;
   plan.planned = infinite;
   // What does not fit is planned with more memory: the report says that it does not fit.
-  for (double part = memory_proportion; plan.planned == infinite && part <= 2; part *= 2) {
+  const double first = std::max(memory_proportion, least_proportion);
+  for (double part = first; plan.planned == infinite && part <= 2; part *= 2) {
     plan = search_plan(problem, target, part * tile);
   }
   if (plan.planned == infinite) plan = search_plan(problem, target, infinite);
