@@ -43,6 +43,7 @@ PYBIND11_MODULE(_C, module) {
   bind_ops(module);
   bind_rewrite(module);
   bind_tasks(module);
+  bind_tile_memory(module);
 #ifdef POPTORCH_MUTANTS
   bind_mutants(module);
 #endif

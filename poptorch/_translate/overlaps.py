@@ -14,7 +14,7 @@ def overlap_attrs(captured, is_input: bool, name: str) -> dict:
 
 
 def check_overlaps(captured, spec, partition) -> None:
-    """Checks that copies may overlap as the model says: there are IO tiles, and it is no pipeline.
+    """Checks that copies may overlap: there are IO tiles, and it is not a pipeline.
     """
     for said in captured.overlaps:
         if said.mode not in _WORDS:

@@ -425,7 +425,7 @@ class _Translation:
 
 
 def _source_dtype(dtype: torch.dtype, node: torch.fx.Node, spec) -> str:
-    """The IR's name of the dtype of a source; an error says what it is and where it is used."""
+    """The IR's name of the dtype of a source; an error names the source and its use."""
     try:
         return ir_dtype(dtype)
     except Error as error:
