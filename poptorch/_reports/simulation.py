@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from poptorch._base import switches
 from poptorch._reports.meetings import Meetings
 from poptorch._reports.schedule import Edge, Schedule, Step, Task, Transfer
 from poptorch.errors import Error
@@ -43,13 +42,19 @@ class Costs(Protocol):
         """What follows when all micro-batches are done."""
 
 
-class FlopCosts:
-    """FLOPs stand for time, and transfers take none: shares are right where tasks are alike."""
+class StageCosts:
+    """The costs of ``poptorch.testing.stage_costs``: transfers and updates take no time."""
 
     units = "relative"
 
+    def __init__(self, costs: dict[int, float]):
+        self._costs = costs
+
     def task(self, task: Task) -> float:
-        return task.flops
+        if task.stage not in self._costs:
+            raise ValueError(f"[stage_costs] stage {task.stage} of the program has no cost, got "
+                             f"{self._costs}. Give one for each stage.")
+        return self._costs[task.stage] * (2 if task.part == "both" else 1)
 
     def edge(self, edge: Edge) -> float:
         return 0.0
@@ -67,29 +72,7 @@ class FlopCosts:
         return 0.0
 
     def step(self, step: Step) -> float:
-        return step.flops
-
-
-class StageCosts(FlopCosts):
-    """The costs of ``poptorch.testing.stage_costs``."""
-
-    def __init__(self, costs: dict[int, float]):
-        self._costs = costs
-
-    def task(self, task: Task) -> float:
-        if task.stage not in self._costs:
-            raise ValueError(f"[stage_costs] stage {task.stage} of the program has no cost, got "
-                             f"{self._costs}. Give one for each stage.")
-        return self._costs[task.stage] * (2 if task.part == "both" else 1)
-
-    def step(self, step: Step) -> float:
         return 0.0
-
-
-def current_costs() -> Costs:
-    """Those of ``poptorch.testing.stage_costs`` within it, else FLOPs."""
-    costs = switches.current_stage_costs()
-    return FlopCosts() if costs is None else StageCosts(costs)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ class Row:
     Attributes:
         replica: its number.
         ipu: within the replica.
-        kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU or from streaming
-            memory, or leave for it), ``"host"``, ``"sync"`` (all IPUs of the replica meet),
-            ``"all_reduce"``, ``"update"`` or ``"idle"``.
+        kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU, from streaming
+            memory or from a stash, or leave for streaming memory), ``"host"``, ``"sync"`` (all
+            IPUs of the replica meet), ``"all_reduce"``, ``"update"`` or ``"idle"``.
         task: name of the task; None for other rows.
         micro_batch: its number; None for other rows.
         begin: in the units of the timeline.
@@ -43,7 +43,8 @@ class Timeline:
 
     Attributes:
         span: how long the step takes.
-        units: of times: ``"relative"``, where a FLOP takes one.
+        units: of times: ``"cycles"`` of the target's clock; ``"relative"`` within
+            :func:`poptorch.testing.stage_costs`.
     """
 
     def __init__(self, schedule: Schedule, costs: Costs, replicas: int = 1):
