@@ -37,6 +37,11 @@ struct Cost {
   std::string plan;       // of a product or look-up, in words
 
   double cycles() const { return compute + exchange + sync; }
+  void scale(double factor) {
+    compute *= factor;
+    exchange *= factor;
+    sync *= factor;
+  }
 };
 
 // The part of an IPU that computes: all tiles but the I/O tiles.
