@@ -15,6 +15,7 @@ namespace py = pybind11;
 void bind_call_checks(py::module_& module);
 void bind_device(py::module_& module);
 void bind_errors(py::module_& module);
+void bind_estimate(py::module_& module);
 void bind_executable(py::module_& module);
 void bind_host(py::module_& module);
 void bind_ir(py::module_& module);

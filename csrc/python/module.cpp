@@ -36,6 +36,7 @@ PYBIND11_MODULE(_C, module) {
   bind_call_checks(module);
   bind_device(module);
   bind_errors(module);
+  bind_estimate(module);
   bind_executable(module);
   bind_host(module);
   bind_ir(module);

@@ -65,18 +65,20 @@ class Reporter {
       for (const auto& op : ir::body_of(module_, *task).ops) add_work(row, *op);
       report_.tasks.push_back(std::move(row));
     }
-    std::map<std::tuple<size_t, size_t, bool, int64_t>, int64_t> bytes;
+    std::map<std::tuple<size_t, size_t, bool, int64_t>, std::pair<int64_t, int64_t>> sums;
     for (const Edge& edge : found.edges) {
       const int64_t depth = edge.op == nullptr ? 1 : edge.op->attrs.get_int(ir::attr::depth, 1);
       for (const size_t target : edge.targets) {
         if (target == edge.source) continue;  // on the way to a stash
-        bytes[{edge.source, target, edge.is_streaming, depth}] += edge.bytes;
+        auto& [bytes, tensors] = sums[{edge.source, target, edge.is_streaming, depth}];
+        bytes += edge.bytes;
+        ++tensors;
       }
     }
-    for (const auto& [key, sum] : bytes) {
+    for (const auto& [key, sum] : sums) {
       const auto& [source, target, is_streaming, depth] = key;
-      report_.edges.push_back({report_.tasks[source].name, report_.tasks[target].name, sum, depth,
-                               is_streaming});
+      report_.edges.push_back({report_.tasks[source].name, report_.tasks[target].name, sum.first,
+                               sum.second, depth, is_streaming});
     }
   }
 
@@ -119,8 +121,10 @@ class Reporter {
 
 }  // namespace
 
+Report report(const ir::Module& module) { return Reporter(module).read(); }
+
 Report report(std::string_view text) try {
-  return Reporter(*place::parse_placed(text)).read();
+  return report(*place::parse_placed(text));
 } catch (const InternalError& error) {
   throw UserError(error.rule);
 }
