@@ -405,6 +405,9 @@ def check_plan(module: Module) -> None:
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
+def recompute_tasks(module: Module) -> None:
+    """A part of step 4, in place: backward tasks compute again what they would keep."""
+
 def schedule_tasks(module: Module) -> None:
     """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
 
@@ -424,6 +427,24 @@ def task_report(text: str) -> dict[str, Any]:
 
 def block_report(text: str) -> list[dict[str, Any]]:
     """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
+
+def ipu_memory(text: str) -> list[dict[str, int]]:
+    """Bytes by category of each IPU, of a placed program's text: what it holds all the time, and
+    the activations at the op at which most of them are live."""
+
+def tile_memory(text: str, target: str | dict[str, Any],
+                settings: dict[str, Any] = {}) -> list[dict[str, Any]]:
+    """The memory of the tiles of each IPU, of a placed program's text.
+
+    ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
+    chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
+    the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
+    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live`` (bytes
+    by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
+    on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
+    number of the step with the peak; ``live_at_peak``: ``name``, ``category``, ``bytes``,
+    ``module`` and ``location`` of values of at least a thousandth of the bytes.
+    """
 
 def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module
 
