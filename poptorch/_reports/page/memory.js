@@ -1,0 +1,195 @@
+// Memory by category and step: stacked areas, and what is live at the step that is chosen.
+
+// From the bottom of the stack to the top: always live first.
+const CATEGORIES = ["code", "exchange", "vertex_state", "constants", "parameters", "optimizer",
+  "accumulators", "stashes", "activations", "temporary"];
+const PARTS = ["forward", "backward", "update"];
+const SHOWN_VALUES = 200;
+
+function categoryColor(name) {
+  return `--${name.replaceAll("_", "-")}`;
+}
+
+/** Bytes of a step in a category; `temporary` may be a field of its own. */
+function bytesOf(step, category) {
+  return step.live[category] ?? (category === "temporary" ? step.temporary : 0);
+}
+
+function totalBytes(step) {
+  return CATEGORIES.reduce((sum, category) => sum + bytesOf(step, category), 0);
+}
+
+/** The number of the step at which the fullest tile holds most. */
+function peakStep(steps) {
+  let best = 0;
+  steps.forEach((step, number) => {
+    if (step.tile_bytes > steps[best].tile_bytes) best = number;
+  });
+  return best;
+}
+
+function drawMemory(report, state) {
+  const body = bodyOf("memory");
+  const parts = new Map(report.ops.map((op) => [op.id, op.part]));
+  const used = CATEGORIES.filter((category) => report.ipus.some((ipu) =>
+    ipu.steps.some((step) => bytesOf(step, category) > 0)));
+  const tools = element("div", { className: "tools" });
+  const frame = element("div", {});
+  const detail = element("div", { className: "detail", "aria-live": "polite" });
+  body.replaceChildren(tools, frame, detail,
+    element("p", { className: "note" }, "Bytes are sums over the tiles of the IPU, in the order in "
+      + "which it runs its operations. Click a step, or use the arrow keys, to see what is live."));
+  state.onIpu(() => {
+    frame.replaceChildren();
+    if (report.ipus[state.ipu].steps.length === 0) {
+      tools.replaceChildren();
+      detail.replaceChildren();
+      frame.append(element("p", {}, "This IPU runs no operations."));
+      return;
+    }
+    const chart = memoryChart(frame, report, state, used, parts);
+    const entries = used.map((category) => [words(category), categoryColor(category)]);
+    const toPeak = element("button", { type: "button", onclick: () =>
+      state.chooseStep(peakStep(report.ipus[state.ipu].steps)) }, "Go to the peak");
+    tools.replaceChildren(ipuSelect(report, state), chart.zoomButtons(), toPeak, legend(entries));
+  });
+  state.onStep(() => {
+    const ipu = report.ipus[state.ipu];
+    if (!ipu.steps.length) return;
+    detail.replaceChildren(...stepDetail(report, ipu, state.step, used, parts));
+    charts.forEach((chart) => frame.contains(chart.canvas) && chart.repaint());
+  });
+}
+
+function ipuSelect(report, state) {
+  if (report.ipus.length === 1) return null;
+  const label = select("IPU", report.ipus.map((ipu, number) => [number, `IPU ${ipu.ipu}`]),
+    (value) => state.chooseIpu(Number(value)));
+  label.querySelector("select").value = state.ipu;
+  return label;
+}
+
+function memoryChart(frame, report, state, used, parts) {
+  const { steps } = report.ipus[state.ipu];
+  const totals = steps.map(totalBytes);
+  const limit = report.tiles * report.tile_bytes;
+  const view = new View(steps.length, Math.min(8, steps.length));
+  const stepAt = (x) => Math.max(0, Math.min(steps.length - 1, Math.floor(chart.valueAt(x))));
+  const high = totals.reduce((most, total) => Math.max(most, total), 1) * 1.12;
+  const top = limit < high * 1.6 ? Math.max(high, limit * 1.06) : high;
+  const chart = new Chart(frame, {
+    height: 300,
+    label: "Memory of the chosen IPU by category at each step",
+    view,
+    draw: () => {
+      chart.byteAxis(top);
+      drawStack(chart, steps, totals, used, top, parts);
+      if (limit <= top) chart.limitLine(limit, top, `all tiles ${formatBytes(limit)}`);
+      drawMarks(chart, state, peakStep(steps));
+    },
+    hover: (x) => {
+      const step = steps[stepAt(x)];
+      return [element("b", {}, `Step ${stepAt(x)}: ${step.op}`), step.module, step.location,
+        `${formatBytes(totals[stepAt(x)])} in all, fullest tile ${formatBytes(step.tile_bytes)}`,
+        ...used.filter((category) => bytesOf(step, category)).reverse().map((category) =>
+          element("span", {}, swatch(categoryColor(category)), words(category), " ",
+            formatBytes(bytesOf(step, category))))];
+    },
+    click: (x) => state.chooseStep(stepAt(x)),
+    key: (name) => moveStep(name, state, view, steps.length),
+  });
+  return chart;
+}
+
+function moveStep(name, state, view, count) {
+  const moves = { ArrowLeft: state.step - 1, ArrowRight: state.step + 1, PageUp: state.step - 100,
+    PageDown: state.step + 100, Home: 0, End: count - 1 };
+  if (!(name in moves)) return false;
+  const step = Math.max(0, Math.min(count - 1, moves[name]));
+  if (step < view.low || step + 1 > view.high) view.pan(step - (view.low + view.high) / 2);
+  state.chooseStep(step);
+  return true;
+}
+
+/** One column for each pixel: the step there that holds most, so that no peak is lost. */
+function drawStack(chart, steps, totals, used, high, parts) {
+  const { left, top, width, height } = chart.area;
+  const bottom = top + height;
+  const wide = Math.max(1, width / (chart.view.high - chart.view.low));
+  const columns = Math.ceil(width / wide - 0.001) + (wide > 1 ? 1 : 0);
+  for (let column = 0; column < columns; column += 1) {
+    const low = wide > 1 ? Math.floor(chart.view.low) + column
+      : Math.floor(chart.valueAt(left + column));
+    let best = low;
+    const end = wide > 1 ? low + 1 : Math.floor(chart.valueAt(left + column + 1));
+    for (let step = low; step < Math.min(end, steps.length); step += 1) {
+      if (totals[step] > totals[best]) best = step;
+    }
+    if (best >= steps.length) break;
+    const x = Math.max(left, wide > 1 ? chart.positionOf(low) : left + column);
+    const next = Math.min(left + width, wide > 1 ? chart.positionOf(low + 1) : x + 1);
+    let y = bottom;
+    for (const category of used) {
+      const size = (bytesOf(steps[best], category) / high) * height;
+      y -= size;
+      chart.rectangle(categoryColor(category), x, y, next - x + 0.3, size);
+      if (size > 5) chart.rectangle("--surface", x, y, next - x + 0.3, 1);
+    }
+    const part = parts.get(steps[best].id) ?? "";
+    if (PARTS.includes(part)) chart.rectangle(`--${part}`, x, bottom + 2, next - x + 0.3, 4);
+  }
+}
+
+function drawMarks(chart, state, peak) {
+  const { left, top, width, height } = chart.area;
+  const inside = (x) => x >= left && x <= left + width;
+  const x = chart.positionOf(peak + 0.5);
+  if (inside(x)) chart.text("peak \u25be", x, top - 7, { align: x > left + width - 40 ? "right"
+    : "center", color: "--ink" });
+  const chosen = chart.positionOf(state.step + 0.5);
+  if (inside(chosen)) chart.rectangle("--ink", Math.round(chosen), top, 2, height);
+  if (chart.hovered && inside(chart.hovered[0])) {
+    chart.rectangle("--muted", Math.round(chart.hovered[0]), top, 1, height);
+  }
+  const from = Math.ceil(chart.view.low);
+  const label = (step) => `step ${step.toLocaleString("en-US")}`;
+  chart.text(label(from), left, top + height + 15);
+  chart.text(label(Math.floor(chart.view.high) - 1), left + width, top + height + 15,
+    { align: "right" });
+}
+
+function stepDetail(report, ipu, number, used, parts) {
+  const step = ipu.steps[number];
+  const title = element("h3", {}, `Step ${number.toLocaleString("en-US")} of IPU ${ipu.ipu}: `,
+    element("code", {}, step.op));
+  const facts = element("p", {}, [parts.get(step.id), step.module, step.location]
+    .filter(Boolean).join(" \u00b7 "));
+  const sum = totalBytes(step);
+  const rows = used.map((category) => [bytesOf(step, category), category])
+    .filter(([bytes]) => bytes > 0).reverse().map(([bytes, category]) => [
+      element("span", {}, swatch(categoryColor(category)), words(category)), formatBytes(bytes),
+      formatPercent(bytes / sum)]);
+  rows.push([element("b", {}, "all"), element("b", {}, formatBytes(sum)), ""]);
+  rows.push(["fullest tile", formatBytes(step.tile_bytes),
+    formatPercent(step.tile_bytes / report.tile_bytes)]);
+  const table = simpleTable("Memory of the step", ["Category", "Bytes", "Share"], rows, [1, 2]);
+  return [title, facts, element("div", { className: "halves" }, table, liveValues(ipu, number))];
+}
+
+/** The values that are live at a step: those of the report's list for the peak, by their life. */
+function liveValues(ipu, number) {
+  const atPeak = number === peakStep(ipu.steps);
+  const values = ipu.live_at_peak.filter((value) =>
+    atPeak || (value.first <= number && number <= value.last));
+  if (!values.length) {
+    return element("p", { className: "note" },
+      "The report names live values at the peak only. Use \u201cGo to the peak\u201d.");
+  }
+  const rows = values.slice(0, SHOWN_VALUES).map((value) => [
+    element("span", {}, swatch(categoryColor(value.category)), value.name),
+    formatBytes(value.bytes), value.module, value.location]);
+  const more = values.length - rows.length;
+  return element("div", {},
+    simpleTable("Live values", ["Live value", "Bytes", "Module", "Line"], rows, [1]),
+    more > 0 ? element("p", { className: "note" }, `and ${more.toLocaleString("en-US")} more`) : null);
+}

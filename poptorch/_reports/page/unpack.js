@@ -1,0 +1,60 @@
+// The data of the page: what packing.py has packed, as objects and arrays.
+
+async function readData() {
+  const text = atob(document.getElementById("data").textContent);
+  const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const packed = JSON.parse(await new Response(stream).text());
+  return packed.reports.map((report) => unpackReport(report, packed.strings));
+}
+
+function unpackReport(report, strings) {
+  const { timeline, ...rest } = report;
+  const found = unpackValue(rest, strings);
+  found.timeline = { ...timeline, lanes: unpackLanes(timeline.rows, strings) };
+  return found;
+}
+
+function unpackValue(value, strings) {
+  if (Array.isArray(value)) return value.map((one) => unpackValue(one, strings));
+  if (value === null || typeof value !== "object") return value;
+  if (Array.isArray(value.text)) return value.text.map((number) => strings[number]);
+  if (value.columns) return unpackRows(value, strings);
+  return Object.fromEntries(
+    Object.entries(value).map(([key, one]) => [key, unpackValue(one, strings)]),
+  );
+}
+
+function unpackRows(table, strings) {
+  const rows = Array.from({ length: table.rows }, () => ({}));
+  for (const [key, column] of Object.entries(table.columns)) {
+    const values = unpackValue(column, strings);
+    for (let number = 0; number < rows.length; number += 1) rows[number][key] = values[number];
+  }
+  return rows;
+}
+
+/** Rows of the timeline by lane: one for each track of an IPU, in the order of time. */
+function unpackLanes(rows, strings) {
+  const lanes = [];
+  let end = 0;
+  for (let number = 0; number < rows.ipu.length; number += 1) {
+    const track = strings[rows.track[number]];
+    let lane = lanes.at(-1);
+    if (!lane || lane.ipu !== rows.ipu[number] || lane.track !== track) {
+      lane = { ipu: rows.ipu[number], track, rows: [] };
+      lanes.push(lane);
+      end = 0;
+    }
+    const begin = end + rows.gap[number];
+    end = begin + rows.duration[number];
+    lane.rows.push({
+      begin,
+      end,
+      kind: strings[rows.kind[number]],
+      task: strings[rows.task[number]],
+      microBatch: rows.micro_batch[number],
+    });
+  }
+  return lanes;
+}
