@@ -19,9 +19,13 @@ from poptorch.options._options import checked_options
 
 @dataclass(frozen=True)
 class Placed:
-    """The text of a program after step 4, ``spec`` of its step, and its resolved options."""
+    """The text of a program after step 4, ``spec`` of its step, and its resolved options.
+
+    ``samples`` are those of one call.
+    """
 
     text: str
+    samples: int
     spec: StepSpec
     options: Options
 
@@ -48,7 +52,7 @@ def placed(model: torch.nn.Module, options: Options, args: tuple, kwargs: dict,
         text = _C.placed_text(made.program.module,
                               {**settings.compile_options(wrapped.options), "max_ipus": 0,
                                "keep_text": False})
-    return Placed(text, made.spec, wrapped.options)
+    return Placed(text, made.arguments.samples(), made.spec, wrapped.options)
 
 
 def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
