@@ -8,8 +8,13 @@ function element(tag, properties = {}, ...children) {
     else if (name === "style") made.style.cssText = value;
     else made[name] = value;
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  fill(made, ...children);
   return made;
+}
+
+/** Replaces the children of an element; null stands for none. */
+function fill(parent, ...children) {
+  parent.replaceChildren(...children.flat().filter((child) => child !== null));
 }
 
 function bodyOf(section) {
@@ -34,7 +39,7 @@ function simpleTable(caption, heads, rows, numeric = []) {
   );
   const lines = rows.map((cells) =>
     element("tr", {}, cells.map((cell, column) =>
-      element("td", { className: side(column) }, cell ?? ""))),
+      element("td", { className: side(column) }, cell))),
   );
   const table = element("table", {},
     element("caption", { className: "unseen" }, caption),
@@ -93,10 +98,13 @@ const theme = {
   /** Calls `redraw` after each change of the theme, by the button or by the system. */
   watch(redraw) {
     const button = document.getElementById("theme");
+    const name = () => {
+      button.textContent = this.isDark() ? "Light" : "Dark";
+      button.setAttribute("aria-label", `${button.textContent} theme`);
+    };
     const changed = () => {
       this.found.clear();
-      button.textContent = this.isDark() ? "Light" : "Dark";
-      button.setAttribute("aria-label", `Use the ${this.isDark() ? "light" : "dark"} theme`);
+      name();
       redraw();
     };
     button.onclick = () => {
@@ -104,6 +112,6 @@ const theme = {
       changed();
     };
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
-    changed();
+    name();
   },
 };
