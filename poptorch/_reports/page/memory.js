@@ -10,9 +10,13 @@ function categoryColor(name) {
   return `--${name.replaceAll("_", "-")}`;
 }
 
-/** Gives each step `bytes` by category and their `total`. Steps leave out what never changes. */
-function addBytes(ipu) {
+/**
+ * Gives each step its operation, `bytes` by category and their `total`. Steps leave out the bytes
+ * that never change.
+ */
+function addBytes(ipu, ops) {
   for (const step of ipu.steps) {
+    step.op = ops.get(step.id);
     const always = { ...ipu.categories, temporary: step.temporary };
     step.bytes = CATEGORIES.map((category) => step.live[category] ?? always[category] ?? 0);
     step.total = step.bytes.reduce((sum, bytes) => sum + bytes, 0);
@@ -25,8 +29,8 @@ function bytesOf(step, category) {
 
 function drawMemory(report, state) {
   const body = bodyOf("memory");
-  const parts = new Map(report.ops.map((op) => [op.id, op.part]));
-  report.ipus.forEach(addBytes);
+  const ops = new Map(report.ops.map((op) => [op.id, op]));
+  report.ipus.forEach((ipu) => addBytes(ipu, ops));
   const used = CATEGORIES.filter((_, number) => report.ipus.some((ipu) =>
     ipu.steps.some((step) => step.bytes[number] > 0)));
   const tools = element("div", { className: "tools" });
@@ -43,7 +47,7 @@ function drawMemory(report, state) {
       frame.append(element("p", {}, "This IPU runs no operations."));
       return;
     }
-    const chart = memoryChart(frame, report, state, used, parts);
+    const chart = memoryChart(frame, report, state, used);
     const entries = used.map((category) => [words(category), categoryColor(category)]);
     const toPeak = element("button", { type: "button", onclick: () =>
       state.chooseStep(report.ipus[state.ipu].peak_step) }, "Go to the peak");
@@ -52,7 +56,7 @@ function drawMemory(report, state) {
   state.onStep(() => {
     const ipu = report.ipus[state.ipu];
     if (!ipu.steps.length) return;
-    fill(detail, stepDetail(report, ipu, state.step, used, parts));
+    fill(detail, stepDetail(report, ipu, state.step, used));
     charts.forEach((chart) => frame.contains(chart.canvas) && chart.repaint());
   });
 }
@@ -65,7 +69,7 @@ function ipuSelect(report, state) {
   return label;
 }
 
-function memoryChart(frame, report, state, used, parts) {
+function memoryChart(frame, report, state, used) {
   const { steps } = report.ipus[state.ipu];
   const limit = report.tiles * report.tile_bytes;
   const view = new View(steps.length, Math.min(8, steps.length));
@@ -78,13 +82,13 @@ function memoryChart(frame, report, state, used, parts) {
     view,
     draw: () => {
       chart.byteAxis(top);
-      drawStack(chart, steps, used, top, parts);
+      drawStack(chart, steps, used, top);
       if (limit <= top) chart.limitLine(limit, top, `all tiles ${formatBytes(limit)}`);
       drawMarks(chart, state, report.ipus[state.ipu].peak_step);
     },
     hover: (x) => {
       const step = steps[stepAt(x)];
-      return [element("b", {}, `Step ${stepAt(x)}: ${step.op}`), step.module, step.location,
+      return [element("b", {}, `Step ${stepAt(x)}: ${step.op.op}`), step.op.module, step.op.location,
         `${formatBytes(step.total)} in all, fullest tile ${formatBytes(step.tile_bytes)}`,
         ...used.filter((category) => bytesOf(step, category)).reverse().map((category) =>
           element("span", {}, swatch(categoryColor(category)), words(category), " ",
@@ -107,7 +111,7 @@ function moveStep(name, state, view, count) {
 }
 
 /** One column for each pixel: the step there that holds most, so that no peak is lost. */
-function drawStack(chart, steps, used, high, parts) {
+function drawStack(chart, steps, used, high) {
   const { left, top, width, height } = chart.area;
   const bottom = top + height;
   const wide = Math.max(1, width / (chart.view.high - chart.view.low));
@@ -130,7 +134,7 @@ function drawStack(chart, steps, used, high, parts) {
       chart.rectangle(categoryColor(category), x, y, next - x + 0.3, size);
       if (size > 5) chart.rectangle("--surface", x, y, next - x + 0.3, 1);
     }
-    const part = parts.get(steps[best].id) ?? "";
+    const { part } = steps[best].op;
     if (PARTS.includes(part)) chart.rectangle(`--${part}`, x, bottom + 2, next - x + 0.3, 4);
   }
 }
@@ -153,11 +157,11 @@ function drawMarks(chart, state, peak) {
     { align: "right" });
 }
 
-function stepDetail(report, ipu, number, used, parts) {
+function stepDetail(report, ipu, number, used) {
   const step = ipu.steps[number];
   const title = element("h3", {}, `Step ${number.toLocaleString("en-US")} of IPU ${ipu.ipu}: `,
-    element("code", {}, step.op));
-  const facts = element("p", {}, [parts.get(step.id), step.module, step.location]
+    element("code", {}, step.op.op));
+  const facts = element("p", {}, [step.op.part, step.op.module, step.op.location]
     .filter(Boolean).join(" \u00b7 "));
   const rows = used.map((category) => [bytesOf(step, category), category])
     .filter(([bytes]) => bytes > 0).reverse().map(([bytes, category]) => [
@@ -172,7 +176,8 @@ function stepDetail(report, ipu, number, used, parts) {
 
 /** The values that are live at a step, largest first. */
 function liveValues(ipu, number) {
-  const values = ipu.values.filter(({ first, last }) => first <= number && number <= last);
+  const values = ipu.values.filter(({ first, last }) => first <= number && number <= last)
+    .sort((a, b) => b.bytes - a.bytes);
   const rows = values.slice(0, SHOWN_VALUES).map((value) => [
     element("span", {}, swatch(categoryColor(value.category)), value.name),
     formatBytes(value.bytes), value.module, value.location]);

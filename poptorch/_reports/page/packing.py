@@ -6,6 +6,7 @@ import math
 # What the page shows; a report has more.
 SHOWN = ["title", "target", "clock_hz", "tiles", "tile_bytes", "fits", "cycles", "interval",
          "seconds", "throughput", "host", "options", "memory", "ops"]
+CHIP = ["ipu", "categories", "peak_bytes", "peak_without_gaps", "mean_bytes", "peak_step"]
 # Of by_tile: less than a thousandth of a tile, so invisible in a picture.
 TILE_GRAIN_BYTES = 256
 
@@ -39,18 +40,22 @@ def pack(reports: list[dict]) -> dict:
 
 def _packed_report(report: dict, strings: Strings) -> dict:
     timeline = report["timeline"]
-    ipus = [ipu | {"by_tile": [_up_to_grain(used) for used in ipu["by_tile"]]}
-            for ipu in report["ipus"]]
     # Each IPU by itself: its steps are a table of their own.
     packed = {key: _packed(report[key], strings) for key in SHOWN}
     packed["schedule"] = {"micro_batches": report["schedule"]["micro_batches"]}
-    packed["ipus"] = [_packed(ipu, strings) for ipu in ipus]
+    packed["ipus"] = [_packed(_compact(ipu), strings) for ipu in report["ipus"]]
     packed["timeline"] = timeline | {"rows": _packed_rows(timeline["rows"], strings)}
     return packed
 
 
-def _up_to_grain(used: int) -> int:
-    return -(-used // TILE_GRAIN_BYTES) * TILE_GRAIN_BYTES
+def _compact(ipu: dict) -> dict:
+    """The memory of an IPU. Steps name their operation by its number alone; values are in the order
+    of steps, in which they resemble their neighbours."""
+    steps = [{key: step[key] for key in ("id", "live", "temporary", "tile_bytes")}
+             for step in ipu["steps"]]
+    values = sorted(ipu["values"], key=lambda value: (value["first"], value["last"]))
+    by_tile = [-(-used // TILE_GRAIN_BYTES) * TILE_GRAIN_BYTES for used in ipu["by_tile"]]
+    return {key: ipu[key] for key in CHIP} | {"steps": steps, "values": values, "by_tile": by_tile}
 
 
 def _packed(value, strings: Strings):
