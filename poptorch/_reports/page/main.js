@@ -52,5 +52,6 @@ readData().then((reports) => {
     drawComparison(reports[1], reports[0]);
   }
   theme.watch(() => charts.forEach((chart) => chart.repaint()));
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 });

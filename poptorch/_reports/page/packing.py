@@ -1,7 +1,6 @@
 """Reports in a form that compresses well: columns, a table of strings, rounded numbers."""
 
 import itertools
-import math
 
 # What the page shows; a report has more.
 SHOWN = ["title", "target", "clock_hz", "tiles", "tile_bytes", "fits", "cycles", "interval",
@@ -77,11 +76,9 @@ def _packed_list(values: list, strings: Strings):
             for value in values]
 
 
-def _rounded(number: float) -> float | int | None:
+def _rounded(number: float) -> float | int:
     """Four digits, as charts and tables show three. Integers below a million (ids, counts, bytes of
     a tile) are exact."""
-    if not math.isfinite(number):
-        return None  # JSON has no form of it
     if isinstance(number, int) and abs(number) < 1_000_000:
         return number
     short = float(f"{number:.4g}")
