@@ -61,6 +61,8 @@ def picture():
     def take(page, name, section=None):
         path = PICTURES / f"{name}.png"
         page.mouse.move(0, 0)
+        if not section:
+            page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
         page.wait_for_timeout(100)
         if section:
             page.locator(f"#{section}").screenshot(path=path)

@@ -71,7 +71,5 @@ function changedOperations(before, after) {
     old && now ? formatChange(...cycles) : ""]);
   const table = simpleTable("Operations that changed most", ["Operation", "Module", "Line",
     "Cycles before", "Cycles after", "Change", "Share"], rows, [3, 4, 5, 6]);
-  if (changes.length <= CHANGED_OPS) return table;
-  const more = (changes.length - CHANGED_OPS).toLocaleString("en-US");
-  return element("div", {}, table, element("p", { className: "note" }, `and ${more} more`));
+  return element("div", {}, table, moreText(changes.length - CHANGED_OPS));
 }

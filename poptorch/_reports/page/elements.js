@@ -49,6 +49,12 @@ function simpleTable(caption, heads, rows, numeric = []) {
     table);
 }
 
+/** A note that a list goes on; null where it does not. */
+function moreText(count) {
+  return count > 0
+    ? element("p", { className: "note" }, `and ${count.toLocaleString("en-US")} more`) : null;
+}
+
 /** Buttons of which one is pressed. `choose` is called with the number of the button. */
 function choice(parent, names, chosen, choose) {
   const buttons = names.map((name, number) =>

@@ -88,7 +88,8 @@ function memoryChart(frame, report, state, used) {
     },
     hover: (x) => {
       const step = steps[stepAt(x)];
-      return [element("b", {}, `Step ${stepAt(x)}: ${step.op.op}`), step.op.module, step.op.location,
+      return [element("b", {}, `Step ${stepAt(x)}: ${step.op.op}`), step.op.module,
+        step.op.location,
         `${formatBytes(step.total)} in all, fullest tile ${formatBytes(step.tile_bytes)}`,
         ...used.filter((category) => bytesOf(step, category)).reverse().map((category) =>
           element("span", {}, swatch(categoryColor(category)), words(category), " ",
@@ -125,17 +126,17 @@ function drawStack(chart, steps, used, high) {
       if (steps[step].total > steps[best].total) best = step;
     }
     if (best >= steps.length) break;
-    const x = Math.max(left, wide > 1 ? chart.positionOf(low) : left + column);
-    const next = Math.min(left + width, wide > 1 ? chart.positionOf(low + 1) : x + 1);
+    const x = Math.max(left, wide > 1 ? Math.round(chart.positionOf(low)) : left + column);
+    const next = Math.min(left + width, wide > 1 ? Math.round(chart.positionOf(low + 1)) : x + 1);
     let y = bottom;
     for (const category of used) {
       const size = (bytesOf(steps[best], category) / high) * height;
       y -= size;
-      chart.rectangle(categoryColor(category), x, y, next - x + 0.3, size);
-      if (size > 5) chart.rectangle("--surface", x, y, next - x + 0.3, 1);
+      chart.rectangle(categoryColor(category), x, y, next - x, size);
+      if (size > 5) chart.rectangle("--surface", x, y, next - x, 1);
     }
     const { part } = steps[best].op;
-    if (PARTS.includes(part)) chart.rectangle(`--${part}`, x, bottom + 2, next - x + 0.3, 4);
+    if (PARTS.includes(part)) chart.rectangle(`--${part}`, x, bottom + 2, next - x, 4);
   }
 }
 
@@ -184,5 +185,5 @@ function liveValues(ipu, number) {
   const more = values.length - rows.length;
   return element("div", {},
     simpleTable("Live values", ["Live value", "Bytes", "Module", "Line"], rows, [1]),
-    more > 0 ? element("p", { className: "note" }, `and ${more.toLocaleString("en-US")} more`) : null);
+    moreText(more));
 }

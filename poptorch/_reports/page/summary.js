@@ -3,8 +3,9 @@
 function drawSummary(report) {
   const body = bodyOf("summary");
   const fullest = fullestIpu(report);
+  const sign = report.fits ? "\u2713" : "\u2715";
   const verdict = element("p", { className: `verdict ${report.fits ? "good" : "bad"}` },
-    element("span", { className: "sign", "aria-hidden": "true" }, report.fits ? "\u2713" : "\u2715"),
+    element("span", { className: "sign", "aria-hidden": "true" }, sign),
     element("span", {}, verdictText(report, fullest)));
   const notes = [hostText(report), boundText(report)].filter(Boolean);
   fill(body, verdict, element("dl", { className: "figures" }, figures(report, fullest)),
@@ -28,6 +29,7 @@ function verdictText(report, fullest) {
 function figures(report, fullest) {
   const [low, high] = report.interval;
   const rate = (cycles) => (report.throughput * report.cycles) / cycles;
+  const gaps = fullest.peak_bytes - fullest.peak_without_gaps;
   const streaming = report.memory.streaming ?? 0;
   const replicas = report.timeline.replicas;
   const count = `${report.ipus.length} IPU${report.ipus.length === 1 ? "" : "s"}`
@@ -37,8 +39,8 @@ function figures(report, fullest) {
       `90\u00a0% interval ${formatCount(rate(high))} to ${formatCount(rate(low))}`],
     ["One step", `${formatCount(report.cycles)} cycles`,
       `90\u00a0% interval ${formatCount(low)} to ${formatCount(high)}`],
-    ["Fullest tile", formatPercent(fullest.peak_bytes / report.tile_bytes), `on IPU ${fullest.ipu}; `
-      + `gaps are ${formatBytes(fullest.peak_bytes - fullest.peak_without_gaps)} of it`],
+    ["Fullest tile", formatPercent(fullest.peak_bytes / report.tile_bytes),
+      `on IPU ${fullest.ipu}; gaps are ${formatBytes(gaps)} of it`],
     ["Target", report.target, `${count}; ${report.tiles.toLocaleString("en-US")} tiles of `
       + `${formatBytes(report.tile_bytes)}; ${formatHertz(report.clock_hz)}`],
   ];

@@ -38,8 +38,8 @@ function drawTimeline(report) {
     draw: () => drawLanes(chart, report, lanes, size),
     hover: describe,
     click: (x, y) => {
-      const lines = describe(x, y);
-      detail.textContent = lines ? lines.map((line) => line.textContent ?? line).join(" \u00b7 ") : "";
+      const lines = describe(x, y) ?? [];
+      detail.textContent = lines.map((line) => line.textContent ?? line).join(" \u00b7 ");
     },
   });
   const kinds = KINDS.filter((kind) => used.has(kind));
@@ -48,9 +48,9 @@ function drawTimeline(report) {
       legend([...kinds.map((kind) => [words(kind), `--${kind.replaceAll("_", "-")}`]),
         ["idle", "--idle"]])),
     frame, detail, element("p", { className: "note" },
-      `${report.schedule.micro_batches.toLocaleString("en-US")} micro-batches of one replica and the `
-      + `update: ${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom, drag to pan; `
-      + "or use +, \u2212, 0 and the arrow keys. Numbers are micro-batches."));
+      `Micro-batches of one replica: ${report.schedule.micro_batches.toLocaleString("en-US")}, in `
+      + `${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom and drag to pan, or `
+      + "use +, \u2212, 0 and the arrow keys. Numbers in the rows are micro-batches."));
 }
 
 function drawLanes(chart, report, lanes, size) {
@@ -63,7 +63,8 @@ function drawLanes(chart, report, lanes, size) {
     const y = TIMELINE_TOP + number * size;
     const isFirst = number === 0 || lanes[number - 1].ipu !== lane.ipu;
     if (size >= 12 || (isFirst && lane.ipu % Math.ceil(12 / size) === 0)) {
-      chart.text(isFirst ? `IPU ${lane.ipu}` : lane.track, left - 8, y + size / 2, { align: "right" });
+      const label = isFirst ? `IPU ${lane.ipu}` : lane.track;
+      chart.text(label, left - 8, y + size / 2, { align: "right" });
     }
     chart.rectangle("--idle", left, y, width, busy);
     context.save();
@@ -74,7 +75,8 @@ function drawLanes(chart, report, lanes, size) {
     context.restore();
   });
   if (chart.hovered && chart.hovered[0] > left && chart.hovered[0] < left + width) {
-    chart.rectangle("--muted", Math.round(chart.hovered[0]), TIMELINE_TOP, 1, bottom - TIMELINE_TOP);
+    const height = bottom - TIMELINE_TOP;
+    chart.rectangle("--muted", Math.round(chart.hovered[0]), TIMELINE_TOP, 1, height);
   }
 }
 
@@ -90,7 +92,8 @@ function drawRows(chart, lane, y, height) {
     if (color) chart.rectangle(color, pixel, y, 1, height);
     narrow = new Map();
   };
-  for (let row = firstAfter(lane, low); row < lane.ends.length && lane.begins[row] <= high; row += 1) {
+  const count = lane.ends.length;
+  for (let row = firstAfter(lane, low); row < count && lane.begins[row] <= high; row += 1) {
     const color = lane.colors[row];
     if (!color) continue;
     const x = left + (lane.begins[row] - low) * scale;
@@ -159,7 +162,8 @@ function rowLines(chart, report, lanes, size, x, y) {
   const near = (2 * (chart.view.high - chart.view.low)) / width;
   const row = firstAfter(lane, time);
   const isThere = lane.colors[row] && lane.begins[row] <= time + near;
-  const at = (cycles) => `${formatCount(cycles)} cycles (${formatSeconds(cycles / report.clock_hz)})`;
+  const at = (cycles) =>
+    `${formatCount(cycles)} cycles (${formatSeconds(cycles / report.clock_hz)})`;
   const where = `IPU ${lane.ipu}${lane.track ? `, ${lane.track}` : ""}`;
   if (!isThere) return [element("b", {}, `${where}: idle`), `at ${at(time)}`];
   return [element("b", {}, `${where}: ${words(lane.kinds[row])}`),

@@ -96,7 +96,8 @@ def _timeline(ipus, micro_batches):
     rows, end = [], 0.0
     for ipu in range(ipus):
         free = 0.0
-        for part, cost, first in [("forward", forward, ipu), ("backward", backward, 2 * ipus - ipu)]:
+        for part, cost, first in [("forward", forward, ipu),
+                                  ("backward", backward, 2 * ipus - ipu)]:
             for batch in range(micro_batches):
                 begin = max(free, (first + batch) * (cost + copy))
                 if begin > free:
