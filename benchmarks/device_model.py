@@ -56,7 +56,7 @@ def predict(row):
     target = target_of(row)
     found = re.search(r"availableMemoryProportion=([\d.]+)", row["params"])
     proportion = float(found[1]) if found else 0.6
-    costs = _C.op_costs(program.text(), target, proportion)
+    costs = _C.op_costs(program.text(), target, {"memory_proportion": proportion})
     cycles = sum(cost["cycles"] for cost in costs)
     if found and proportion > 0.5:
         cycles += OLD_SOFTWARE_CYCLES

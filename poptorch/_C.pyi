@@ -120,10 +120,8 @@ def evaluate(
     op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...,
     types: Sequence[TypePair] | None = None, threads: int = 1, inplace: Sequence[int] = ...
 ) -> list[Any]:
-    """Computes one op on numpy arrays (``None``: absent).
-
-    A bf16 operand is ``(uint16 array, "bf16")``; bf16 results are uint16 arrays.
-    """
+    """Computes one op on numpy arrays (``None``: absent). A bf16 operand is ``(uint16 array,
+    "bf16")``; bf16 results are uint16 arrays."""
 
 def infer(
     op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...
@@ -131,17 +129,20 @@ def infer(
     """Result types of an op for operand types."""
 
 def work(
-    op: str,
-    operands: Sequence[TypePair | None],
-    attrs: Mapping[str, Attribute] = ...,
-    types: Sequence[TypePair] | None = None,
+    op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...,
+    types: Sequence[TypePair] | None = None
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
 
-def targets() -> list[dict[str, Any]]: ...
+def targets() -> list[dict[str, Any]]:
+    """All fields of each row of ``csrc/device/targets.def``."""
 
-def op_costs(text: str, target: str, memory_proportion: float = 0.6,
-             half_partials: bool = False) -> list[dict[str, Any]]: ...
+def target_fields() -> list[tuple[str, bool, int | float, str]]:
+    """Name, whether it is an integer, least value and meaning of each field of a target."""
+
+def op_costs(text: str, target: str | dict[str, Any],
+             settings: Mapping[str, Any] = ...) -> list[dict[str, Any]]:
+    """Cycles and bytes of each op of IR text. Target and settings: see ``cost_settings.py``."""
 
 def systems() -> list[tuple[str, int, dict[str, Any], int]]:
     """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""
@@ -248,11 +249,8 @@ class Executable:
         """Fills a state with zeros, in all replicas."""
     def read_state(self, path: str, ptr: int, nbytes: int, replica: int = 0) -> None: ...
     def release(self, elsewhere: set[str]) -> None:
-        """Gives the memory of the program back; no run until :meth:`restore`.
-
-        States keep their values, and can be read and written, but for those whose values the
-        caller says are ``elsewhere``: these are to be written again after ``restore``.
-        """
+        """Gives the memory of the program back; no run until :meth:`restore`. States keep their
+        values, but for those that are ``elsewhere``: write these again after ``restore``."""
     def restore(self) -> None:
         """Takes memory again, with the states that were kept."""
     @property
@@ -264,8 +262,7 @@ class Executable:
         """Whether all replicas have the same value of a state."""
     def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
         """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``,
-        ``none``.
-        """
+        ``none``."""
     def host_slices(self, stream: str) -> int:
         """Slices in the host tensor of a stream (of an output: in its present mode)."""
     def run(self, pointers: Sequence[int], threads: int) -> None:

@@ -17,7 +17,7 @@ const Target& target_named(std::string_view name) {
   std::string known;
   for (const Target& target : all_targets()) {
     if (target.name == name) return target;
-    known += (known.empty() ? "" : ", ") + std::string(target.name);
+    known += (known.empty() ? "" : ", ") + target.name;
   }
   throw_user_error(concat("[target] there is no target \"", name, "\". Use one of ", known, "."));
 }

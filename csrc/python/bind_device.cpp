@@ -1,4 +1,6 @@
 // poptorch._C: kinds of IPUs, systems of them, and what ops cost on one.
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -6,6 +8,7 @@
 #include "device/system.h"
 #include "ir/text.h"
 #include "python/bind.h"
+#include "python/device_values.h"
 
 namespace poptorch::python {
 
@@ -13,20 +16,10 @@ namespace {
 
 using py::literals::operator""_a;
 
-py::dict target_row(const device::Target& target) {
-  return py::dict("name"_a = target.name, "version"_a = target.version, "tiles"_a = target.tiles,
-                  "tile_bytes"_a = target.tile_bytes,
-                  "interleaved_start"_a = target.interleaved_start,
-                  "clock_hz"_a = target.clock_hz,
-                  "links"_a = target.links,
-                  "link_bytes_per_second"_a = target.link_bytes_per_second,
-                  "source"_a = target.source);
-}
-
 py::list system_rows() {
   py::list out;
   for (const device::System& system : device::all_systems()) {
-    out.append(py::make_tuple(system.name, system.ipus, target_row(*system.target), system.hosts));
+    out.append(py::make_tuple(system.name, system.ipus, target_dict(*system.target), system.hosts));
   }
   return out;
 }
@@ -44,13 +37,16 @@ py::dict cost_dict(const ir::Op& op, const device::Target& target,
                   "is_bound"_a = cost.is_bound, "plan"_a = cost.plan);
 }
 
-py::list costs(const std::string& text, const std::string& target, double memory_proportion,
-               bool half_partials) {
+py::list costs(const std::string& text, const py::object& target, const py::dict& settings) {
   const std::unique_ptr<ir::Module> module = ir::parse(text);
-  const device::Target& row = device::target_named(target);
-  const device::Settings settings{memory_proportion, half_partials ? 2 : 4};
+  const device::Target machine = target_from(target);
+  std::map<int64_t, device::Settings> by_ipu;
   py::list out;
-  for (const ir::Op* op : module->all_ops()) out.append(cost_dict(*op, row, settings));
+  for (const ir::Op* op : module->all_ops()) {
+    const int64_t ipu = op->attrs.get_int(ir::attr::ipu, 0);
+    if (!by_ipu.contains(ipu)) by_ipu.emplace(ipu, settings_from(settings, ipu));
+    out.append(cost_dict(*op, machine, by_ipu.at(ipu)));
+  }
   return out;
 }
 
@@ -63,14 +59,15 @@ void bind_device(py::module_& module) {
       "targets",
       [] {
         py::list out;
-        for (const device::Target& target : device::all_targets()) out.append(target_row(target));
+        for (const device::Target& target : device::all_targets()) out.append(target_dict(target));
         return out;
       },
       "The kinds of IPUs.");
+  module.def("target_fields", &target_fields,
+             "(name, whether it is an integer, least value, meaning) of each field of a target.");
   module.def("op_costs", &costs, py::arg("text"), py::arg("target"),
-             py::arg("memory_proportion") = 0.6, py::arg("half_partials") = false,
-             "What each op of IR text costs on one IPU of the target: cycles, and bytes on the "
-             "fullest tile.");
+             py::arg("settings") = py::dict(),
+             "What each op of IR text costs on its IPU: cycles, and bytes on the fullest tile.");
 }
 
 }  // namespace poptorch::python

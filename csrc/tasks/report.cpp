@@ -13,6 +13,7 @@
 #include "place/work_report.h"
 #include "support/error.h"
 #include "tasks/edges.h"
+#include "tasks/step.h"
 
 namespace poptorch::tasks {
 
@@ -28,77 +29,26 @@ double flops_of(const ir::Module& module, const ir::Op& op) {
   return flops * static_cast<double>(op.attrs.get_int(ir::attr::count, 1));
 }
 
-// Whether a task may have the op, or what is in it.
-bool is_of_task(const ir::Op& op) {
-  return (ir::runs_on_ipu(op.name) || ir::has_bodies(op)) && op.name != ir::op::all_reduce;
-}
-
-// The op, or the first one in a loop of the user's.
-const ir::Op& first_op(const ir::Module& module, const ir::Op& op) {
-  for (const ir::Graph* body : ir::bodies_of(module, op)) {
-    for (const auto& inner : body->ops) {
-      if (is_of_task(*inner)) return first_op(module, *inner);
-    }
-  }
-  return op;
-}
-
-// The graph with tasks; where there is none, the body of the innermost loop that the program was
-// built with.
-const ir::Graph& graph_of_micro_batch(const ir::Module& module) {
-  for (const auto& graph : module.graphs) {
-    if (has_tasks(*graph)) return *graph;
-  }
-  for (const char* name : {"micro", "iteration"}) {
-    if (const ir::Graph* graph = module.find_graph(name)) return *graph;
-  }
-  return *module.entries().back();
-}
-
 class Reporter {
  public:
   explicit Reporter(const ir::Module& module) : module_(module) {}
 
   Report read() {
-    const ir::Graph& graph = graph_of_micro_batch(module_);
-    const ir::Op* loop = has_tasks(graph) ? pipeline_of(module_, graph) : loop_of(graph);
-    if (loop != nullptr) report_.micro_batches = loop->attrs.get_int(ir::attr::count);
+    const StepGraphs step = step_of(module_);
+    report_.micro_batches = step.micro_batches();
     report_.schedule = "sequential";
-    if (has_tasks(graph)) {
-      if (loop != nullptr) report_.schedule = loop->attrs.get_string(ir::attr::pipeline);
-      add_tasks(edges_of(graph));
+    if (has_tasks(*step.micro)) {
+      const ir::Op* pipeline = pipeline_of(module_, *step.micro);
+      if (pipeline != nullptr) report_.schedule = pipeline->attrs.get_string(ir::attr::pipeline);
+      add_tasks(edges_of(*step.micro));
     } else {
-      add_parts(graph);
+      add_parts(*step.micro);
     }
-    const ir::Graph& around = loop == nullptr ? graph : graph_with(*loop);
-    for (const auto& op : around.ops) add_step(*op, &around != &graph);
+    for (const auto& op : step.around->ops) add_step(*op, step.around != step.micro);
     return std::move(report_);
   }
 
  private:
-  // The loop over micro-batches of a program that is not cut. A graph that updates is a whole step.
-  const ir::Op* loop_of(const ir::Graph& graph) const {
-    const bool is_step = std::any_of(graph.ops.begin(), graph.ops.end(), [](const auto& op) {
-      return ir::part_of(*op) == ir::Part::update;
-    });
-    if (is_step) return nullptr;
-    for (const ir::Op* op : module_.all_ops()) {
-      const bool runs_it =
-          op->name == ir::op::loop && op->attrs.get_graph(ir::attr::body) == graph.name;
-      if (runs_it) return op;
-    }
-    return nullptr;
-  }
-
-  const ir::Graph& graph_with(const ir::Op& loop) const {
-    for (const auto& graph : module_.graphs) {
-      const bool has_loop = std::any_of(graph->ops.begin(), graph->ops.end(),
-                                        [&](const auto& op) { return op.get() == &loop; });
-      if (has_loop) return *graph;
-    }
-    throw_internal_error(__FILE__, __LINE__, "has_loop", "the loop is in no graph");
-  }
-
   void add_work(TaskRow& row, const ir::Op& op) const {
     const double flops = flops_of(module_, op);
     row.flops += flops;
@@ -115,18 +65,20 @@ class Reporter {
       for (const auto& op : ir::body_of(module_, *task).ops) add_work(row, *op);
       report_.tasks.push_back(std::move(row));
     }
-    std::map<std::tuple<size_t, size_t, bool, int64_t>, int64_t> bytes;
+    std::map<std::tuple<size_t, size_t, bool, int64_t>, std::pair<int64_t, int64_t>> sums;
     for (const Edge& edge : found.edges) {
       const int64_t depth = edge.op == nullptr ? 1 : edge.op->attrs.get_int(ir::attr::depth, 1);
       for (const size_t target : edge.targets) {
         if (target == edge.source) continue;  // on the way to a stash
-        bytes[{edge.source, target, edge.is_streaming, depth}] += edge.bytes;
+        auto& [bytes, tensors] = sums[{edge.source, target, edge.is_streaming, depth}];
+        bytes += edge.bytes;
+        ++tensors;
       }
     }
-    for (const auto& [key, sum] : bytes) {
+    for (const auto& [key, sum] : sums) {
       const auto& [source, target, is_streaming, depth] = key;
-      report_.edges.push_back({report_.tasks[source].name, report_.tasks[target].name, sum, depth,
-                               is_streaming});
+      report_.edges.push_back({report_.tasks[source].name, report_.tasks[target].name, sum.first,
+                               sum.second, depth, is_streaming});
     }
   }
 
@@ -169,8 +121,10 @@ class Reporter {
 
 }  // namespace
 
+Report report(const ir::Module& module) { return Reporter(module).read(); }
+
 Report report(std::string_view text) try {
-  return Reporter(*place::parse_placed(text)).read();
+  return report(*place::parse_placed(text));
 } catch (const InternalError& error) {
   throw UserError(error.rule);
 }
@@ -181,7 +135,7 @@ std::vector<BlockRow> block_report(std::string_view text) try {
   std::map<std::string, size_t> numbers = {{"", 0}};
   std::map<const ir::Op*, size_t> blocks;
   size_t current = 0;
-  for (const auto& op : graph_of_micro_batch(*module).ops) {
+  for (const auto& op : step_of(*module).micro->ops) {
     const ir::Op& first = first_op(*module, *op);
     const ir::Part part = ir::part_of(first);
     if (!is_of_task(*op) || part == ir::Part::update) continue;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/graph.h"
+
 namespace poptorch::tasks {
 
 struct TaskRow {
@@ -28,6 +30,7 @@ struct EdgeRow {
   std::string source;
   std::string target;
   int64_t bytes = 0;  // of one micro-batch
+  int64_t tensors = 0;
   int64_t depth = 1;  // for how many micro-batches there is room
   bool is_streaming = false;
 };
@@ -54,9 +57,12 @@ struct BlockRow {
   double backward = 0;
 };
 
-// Of the text of a placed program, without the data of its constants. A program of one stage is not
-// cut: its forward and its backward ops are a task each. A user error where the text breaks a rule:
-// it may be that of a file.
+// Of a placed program. A program of one stage is not cut: its forward and its backward ops are a
+// task each.
+Report report(const ir::Module& module);
+
+// Of its text, without the data of its constants. A user error where the text breaks a rule: it may
+// be that of a file.
 Report report(std::string_view text);
 
 // Of the text before the step place, in which ops name their blocks: in the order in which these

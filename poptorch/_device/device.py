@@ -30,7 +30,7 @@ class Device:
             raise Error("[useOfflineIpuTarget] an offline target cannot be used together with the "
                         "IPU Model, which useIpuModel(True) or one of the environment variables "
                         f"{' and '.join(environment.MODELS)} selects. Use only one of the two.")
-        system = _system(options)
+        system = system_of(options)
         self._place = ModelDevice(options) if system is None else SystemDevice(options, system)
 
     @property
@@ -114,7 +114,7 @@ class Device:
         self._place.check_version(version)
 
 
-def _system(options: Options) -> systems.System | None:
+def system_of(options: Options) -> systems.System | None:
     """The system that a program runs on; None: the IPU Model, or an offline target."""
     if options.offline_ipu_version is not None or environment.is_model_wanted(options):
         return None

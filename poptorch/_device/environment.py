@@ -29,6 +29,13 @@ def is_model_wanted(options: Options) -> bool:
     return next((is_on for is_on in said if is_on is not None), False)
 
 
+def is_model_small(options: Options) -> bool:
+    """Whether the IPU Model has few tiles: ``POPTORCH_SMALL_IPU_MODEL`` is 1 and chooses it, or the
+    options choose it."""
+    model, small = map(switch, MODELS)
+    return model is None and bool(small) and is_model_wanted(options)
+
+
 def rounded_up(ipus: int) -> int:
     """The IPUs of the smallest device that has so many: a power of two."""
     return 1 << (ipus - 1).bit_length()

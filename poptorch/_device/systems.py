@@ -17,11 +17,13 @@ class System(NamedTuple):
         name: as ``POPTORCH_IPU_SYSTEM`` and ``Options.system`` give it.
         ipus: how many there are, a power of two.
         version: of the IPUs.
+        target: the kind of the IPUs, a row of ``csrc/device/targets.def``.
     """
 
     name: str
     ipus: int
     version: int
+    target: str
 
     def sizes(self) -> list[int]:
         """The numbers of IPUs that a device can have, in increasing order."""
@@ -66,4 +68,4 @@ def named(name: str) -> System:
         raise ValueError(f"[{VARIABLE}] unknown IPU system {name!r}. Use one of "
                          f"{', '.join(systems)}.{near_names(name, systems)}")
     _, ipus, target, _ = systems[name]
-    return System(name, ipus, target["version"])
+    return System(name, ipus, target["version"], target["name"])

@@ -1,13 +1,14 @@
 """General options, second part: the device that a model is compiled for and runs on."""
 
 import os
-from typing import Self
+from typing import Any, Self
 
 from poptorch import _C
 from poptorch._base.checks import Bool, Choice, Int, Member, OrNone, Path
 from poptorch.enums import ConnectionType, SyncPattern
 from poptorch.options._group import OptionGroup
-from poptorch.options._row import option
+from poptorch.options._row import option, row
+from poptorch.options._target import Machine
 
 
 class Device(OptionGroup, part_of="Options"):
@@ -36,6 +37,35 @@ class Device(OptionGroup, part_of="Options"):
             name: of a system. ``poptorch.devices()`` lists the devices of the one that the
                 environment variable ``POPTORCH_IPU_SYSTEM`` names.
         """
+
+    @row("ipu_target", None, Machine(), is_run_time=True, example="bow",
+         default_text="None: that of the system or of `useOfflineIpuTarget`, else `gc200`")
+    def target(self, target: str | os.PathLike[str] | dict[str, Any]) -> Self:
+        """Chooses the kind of IPU that estimates of time and memory are for.
+
+        It changes neither results nor the device that runs the model.
+
+        A TOML file describes a machine of your own. ``base = "bow"`` takes all fields that the file
+        does not have from that kind; without it, all fields are required. The name is that of the
+        file, or the field ``name``. ``docs/guide/device_hints.md`` lists the fields. The file is
+        read when you call this method.
+
+        Args:
+            target: ``"gc2"`` (Mk1), ``"gc200"`` (Mk2), ``"bow"``, ``"c600"`` (Mk2 with 8-bit
+                floating point), ``"small"`` (Mk2 with 4 tiles); the path of a file that ends in
+                ``.toml``; or a dict of the fields of such a file, with ``name``.
+
+        Raises:
+            TypeError: ``target`` is not a str, a path or a dict.
+            ValueError: there is no such kind, or a field is unknown, missing or out of range.
+            OSError: the file cannot be read.
+
+        Example:
+            >>> import poptorch
+            >>> poptorch.Options().target({"name": "large", "base": "bow", "tile_bytes": 2**20})
+            Options(ipu_target={'name': 'large', 'base': 'bow', 'tile_bytes': 1048576})
+        """
+        return self._set("ipu_target", target)
 
     @option("offline_ipu_version", None, Choice((1, 2, 21)), example=2,
             default_text="None: compile to run")

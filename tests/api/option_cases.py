@@ -61,6 +61,7 @@ CASES = [
     Case("enableStableNorm", (True,), {"enable_stable_norm": True}),
     Case("useIpuModel", (True,), {"use_ipu_model": True}, (1,)),
     Case("system", ("pod16",), {"ipu_system": "pod16"}, (16,), ("pod8",)),
+    Case("target", ("bow",), {"ipu_target": "bow"}, (3,), ("gc3",)),
     Case("useOfflineIpuTarget", (21,), {"offline_ipu_version": 21}, ("2",), (3,)),
     Case("connectionType", (poptorch.ConnectionType.Never,),
          {"connection_type": poptorch.ConnectionType.Never}),

@@ -29,7 +29,7 @@ def unary(op, *sizes, dtype="f16", attrs=""):
 
 def cost(text, target="gc200", **settings):
     """The cost of the last op."""
-    return _C.op_costs(text, target, **settings)[-1]
+    return _C.op_costs(text, target, settings)[-1]
 
 
 @pytest.mark.parametrize("text", [

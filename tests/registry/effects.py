@@ -28,6 +28,7 @@ EFFECTS = {
     "useIpuModel": _DEVICE + "test_use_ipu_model",
     "useIpuId": _DEVICE + "test_one_executor_holds_a_device",
     "system": "tests/device/test_systems.py::test_the_option_chooses_the_system",
+    "target": "tests/device/test_targets.py::test_what_chooses_the_target",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",

@@ -22,6 +22,7 @@ INCLUDE_ORDER = [
     ["lower"],
     ["schedule"],
     ["plan"],
+    ["estimate"],
     ["assemble"],
     ["run"],
     ["kernels"],

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "device/target.h"
 #include "ir/graph.h"
@@ -13,6 +14,12 @@ namespace poptorch::device {
 struct Settings {
   double memory_proportion = 0.6;  // of a tile's bytes that an op may use while it runs
   int64_t partial_bytes = 4;       // of the partial sums of float16 products: 4 or 2
+  bool has_stable_norm = false;    // norms compute the mean first, then the variance around it
+  bool has_dithering = false;      // convolutions begin on tiles of their own
+  int64_t io_tiles = 0;            // of an IPU: they transfer data and do not compute
+  int64_t replicas = 1;
+
+  bool operator==(const Settings&) const = default;
 };
 
 struct Cost {
@@ -32,8 +39,21 @@ struct Cost {
   double cycles() const { return compute + exchange + sync; }
 };
 
-// The op must be verified; the body of a loop does not count.
+// The part of an IPU that computes: all tiles but the I/O tiles.
+Target compute_part(const Target& target, const Settings& settings);
+
+// The op must be verified; the body of a loop does not count. `target` is a whole IPU.
 Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings = {});
+
+// The rules of costs come by family.
+struct Family {
+  std::string_view name;  // bound: ops without a rule
+  double error = 0;       // 90 % of points lie within a factor of 1 + error
+};
+const Family& family_of(ir::OpName name);
+
+// Of an exchange of so many bytes between neighbours among IPUs, beside the step that it is part of.
+double neighbour_cycles(double bytes, const Target& target);
 
 // Highest address in use on a tile: partial sums of the matrix unit lie in interleaved memory, of
 // which the start is fixed, and operands that are read together in memory elements of their own.

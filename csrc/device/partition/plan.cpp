@@ -293,10 +293,10 @@ Plan search_plan(const Problem& problem, const Target& target, double limit) {
 }  // namespace
 
 Plan plan_of(const Problem& problem, const Target& target, double memory_proportion) {
-  using Key = std::tuple<Problem, std::string_view, double>;
+  using Key = std::tuple<Problem, Target, double>;
   static std::mutex mutex;
   static std::map<Key, Plan> known;
-  const Key key{problem, target.name, memory_proportion};
+  const Key key{problem, target, memory_proportion};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;

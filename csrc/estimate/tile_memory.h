@@ -1,0 +1,65 @@
+// The memory of the tiles of each IPU on a target, from the order in which the IPU runs its ops.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/cost/cost.h"
+#include "device/target.h"
+#include "estimate/ipu_memory.h"
+
+namespace poptorch::estimate {
+
+// What the programs of ops take on each tile of an IPU. Ops that compute the same (estimate/op_key.h)
+// have one program.
+struct ProgramBytes {
+  double code = 0;
+  double exchange = 0;      // code of the exchange
+  double vertex_state = 0;
+
+  double all() const { return code + exchange + vertex_state; }
+};
+
+// One op, while it runs.
+struct MemoryStep {
+  int64_t id = 0;  // of estimate::program_ops
+  const ir::Op* op = nullptr;
+  CategoryBytes live = {};      // over all tiles
+  int64_t temporary_bytes = 0;  // of the op itself, on each tile
+  int64_t tile_bytes = 0;       // highest address in use on the fullest tile
+};
+
+struct LiveValue {
+  std::string name;
+  Category category = Category::activations;
+  int64_t bytes = 0;  // over all tiles
+  const ir::Op* op = nullptr;
+};
+
+struct IpuTiles {
+  CategoryBytes bytes = {};       // over all tiles, at the peak
+  ProgramBytes program;           // on each tile
+  int64_t temporary_bytes = 0;    // at the peak, on each tile
+  int64_t peak_bytes = 0;         // the highest address in use on the fullest tile: with gaps
+  int64_t peak_without_gaps = 0;  // the most bytes on a tile
+  int64_t mean_bytes = 0;         // of all tiles at the peak, without gaps
+  std::vector<int64_t> by_tile;   // highest address in use on each tile at the peak
+  size_t peak = 0;                // number of the step; 0 if there is none
+  std::vector<MemoryStep> steps;  // in the order in which the IPU runs them: one round
+  std::vector<LiveValue> live_at_peak;  // of at least a thousandth of the bytes; largest first
+};
+
+using SettingsOfIpu = std::function<device::Settings(int64_t ipu)>;
+
+// Of each IPU. The module must be as after tasks::schedule; its ops are ordered.
+//
+// A value lies on all tiles in grains of 8 bytes. Each begins on the tile after the last grain of
+// the one before; the result of a convolution without dithering on the first tile. Partial sums of
+// the matrix unit lie in interleaved memory, which begins at a fixed address: below it may be a gap.
+std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
+                                  const SettingsOfIpu& settings);
+
+}  // namespace poptorch::estimate

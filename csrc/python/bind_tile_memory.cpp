@@ -1,0 +1,101 @@
+// poptorch._C: the memory of IPUs.
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+
+#include "estimate/tile_memory.h"
+#include "ir/text.h"
+#include "python/bind.h"
+#include "python/device_values.h"
+
+namespace poptorch::python {
+
+namespace {
+
+using py::literals::operator""_a;
+
+py::dict category_dict(const estimate::CategoryBytes& bytes) {
+  py::dict row;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    row[estimate::name_of(static_cast<estimate::Category>(i))] = bytes[i];
+  }
+  return row;
+}
+
+py::list ipu_memory(const std::string& text) {
+  py::list out;
+  for (const estimate::CategoryBytes& bytes : estimate::ipu_memory(text)) {
+    out.append(category_dict(bytes));
+  }
+  return out;
+}
+
+std::string location_of(const ir::Op& op) {
+  const ir::SourceLocation& at = op.source_location;
+  return at.file.empty() ? "" : at.file + ":" + std::to_string(at.line);
+}
+
+py::list step_rows(const estimate::IpuTiles& ipu) {
+  const auto count = static_cast<int64_t>(ipu.by_tile.size());
+  py::list rows;
+  for (const estimate::MemoryStep& step : ipu.steps) {
+    py::dict live = category_dict(step.live);
+    live.attr("pop")("streaming");
+    rows.append(py::dict("id"_a = step.id, "op"_a = step.op->name.str(),
+                         "module"_a = step.op->source_location.module,
+                         "location"_a = location_of(*step.op), "live"_a = live,
+                         "temporary"_a = step.temporary_bytes * count,
+                         "tile_bytes"_a = step.tile_bytes));
+  }
+  return rows;
+}
+
+py::list live_rows(const estimate::IpuTiles& ipu) {
+  py::list rows;
+  for (const estimate::LiveValue& value : ipu.live_at_peak) {
+    rows.append(py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
+                         "bytes"_a = value.bytes,
+                         "module"_a = value.op->source_location.module,
+                         "location"_a = location_of(*value.op)));
+  }
+  return rows;
+}
+
+py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
+  const auto count = static_cast<double>(ipu.by_tile.size());
+  const auto over_all = [&](double bytes) { return static_cast<int64_t>(bytes * count); };
+  py::dict categories = category_dict(ipu.bytes);
+  categories["code"] = over_all(ipu.program.code);
+  categories["exchange"] = over_all(ipu.program.exchange);
+  categories["vertex_state"] = over_all(ipu.program.vertex_state);
+  categories["temporary"] = over_all(static_cast<double>(ipu.temporary_bytes));
+  return py::dict("ipu"_a = number, "categories"_a = categories, "peak_bytes"_a = ipu.peak_bytes,
+                  "peak_without_gaps"_a = ipu.peak_without_gaps,
+                  "mean_bytes"_a = ipu.mean_bytes, "by_tile"_a = ipu.by_tile,
+                  "peak_step"_a = ipu.peak, "steps"_a = step_rows(ipu),
+                  "live_at_peak"_a = live_rows(ipu));
+}
+
+py::list tile_memory(const std::string& text, const py::object& target, const py::dict& settings) {
+  const std::unique_ptr<ir::Module> module = ir::parse(text);
+  const std::vector<estimate::IpuTiles> all = estimate::tile_memory(
+      *module, target_from(target), [&](int64_t ipu) { return settings_from(settings, ipu); });
+  py::list out;
+  for (const estimate::IpuTiles& ipu : all) {
+    out.append(ipu_dict(ipu, static_cast<int64_t>(py::len(out))));
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_tile_memory(py::module_& module) {
+  module.def("ipu_memory", &ipu_memory, py::arg("text"),
+             "Bytes by category for each IPU, of a placed program's text.");
+  module.def("tile_memory", &tile_memory, py::arg("text"), py::arg("target"),
+             py::arg("settings") = py::dict(),
+             "The memory of the tiles of each IPU, of a placed program's text.");
+}
+
+}  // namespace poptorch::python
