@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "estimate/op_key.h"
 #include "estimate/program_ops.h"
 
 namespace poptorch::estimate {
@@ -50,31 +48,6 @@ class Tiles {
   std::vector<int64_t> extra_;
 };
 
-// Costs of ops that compute the same are computed once.
-class Costs {
- public:
-  Costs(const device::Target& target, const device::Settings& settings)
-      : target_(target), settings_(settings) {}
-
-  const std::string& key(const ir::Op& op) {
-    std::string& key = keys_[&op];
-    if (key.empty()) key = op_key(op);
-    return key;
-  }
-
-  const device::Cost& of(const ir::Op& op) {
-    const auto [known, is_new] = costs_.try_emplace(key(op));
-    if (is_new) known->second = device::cost_of(op, target_, settings_);
-    return known->second;
-  }
-
- private:
-  const device::Target& target_;
-  device::Settings settings_;
-  std::unordered_map<const ir::Op*, std::string> keys_;
-  std::unordered_map<std::string, device::Cost> costs_;
-};
-
 int64_t whole(double bytes) { return static_cast<int64_t>(std::ceil(bytes)); }
 
 // What an op adds to the live values on a tile.
@@ -94,10 +67,9 @@ int64_t highest(int64_t live, const Own& own, const device::Target& target) {
 // One IPU.
 class Sweep {
  public:
-  Sweep(const Holdings& holdings, int64_t ipu, const device::Target& target,
-        const device::Settings& settings)
-      : target_(target), settings_(settings), costs_(target, settings),
-        tiles_(device::compute_part(target, settings).tiles) {
+  Sweep(const Holdings& holdings, int64_t ipu, CostTable& table)
+      : target_(table.target()), has_dithering_(table.settings(ipu).has_dithering), table_(table),
+        tiles_(device::compute_part(target_, table.settings(ipu)).tiles) {
     for (const Holding& one : holdings.all) {
       const bool is_here = one.ipu == ipu && one.category != Category::streaming;
       if (is_here) all_.push_back(&one);
@@ -146,7 +118,7 @@ class Sweep {
   // Results of convolutions begin on the first tile without dithering.
   bool begins_anywhere(const ir::Op& op) const {
     const ir::AttrName name(std::string_view("dithering"));
-    return op.name != ir::op::convolution || op.attrs.get_bool(name, settings_.has_dithering);
+    return op.name != ir::op::convolution || op.attrs.get_bool(name, has_dithering_);
   }
 
   void place(size_t i) {
@@ -168,11 +140,12 @@ class Sweep {
   }
 
   void add_programs(const std::unordered_map<const ir::Op*, int64_t>& ids) {
-    std::unordered_set<std::string> known;
+    std::unordered_set<const device::Cost*> known;  // equal ops have one
     double bytes = 0;
     for (const Turn& turn : turns_) {
-      if (!ids.contains(turn.op) || !known.insert(costs_.key(*turn.op)).second) continue;
-      bytes += costs_.of(*turn.op).always_bytes;
+      if (!ids.contains(turn.op)) continue;
+      const device::Cost& cost = table_.of(*turn.op);
+      if (known.insert(&cost).second) bytes += cost.always_bytes;
     }
     program_.vertex_state = bytes * vertex_state_share;
     program_.exchange = bytes * exchange_share;
@@ -180,7 +153,7 @@ class Sweep {
   }
 
   Own own_of(const ir::Op& op) {
-    const device::Cost& cost = costs_.of(op);
+    const device::Cost& cost = table_.of(op);
     const int64_t interleaved = whole(cost.interleaved_bytes);
     return {whole(program_.all()) + whole(cost.temporary_bytes) - interleaved, interleaved};
   }
@@ -215,8 +188,8 @@ class Sweep {
   }
 
   const device::Target& target_;
-  const device::Settings settings_;
-  Costs costs_;
+  const bool has_dithering_;
+  CostTable& table_;
   Tiles tiles_;
   std::vector<const Holding*> all_;
   std::vector<size_t> always_, begins_, ends_;  // the last two by time
@@ -234,14 +207,13 @@ class Sweep {
 
 }  // namespace
 
-std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
-                                  const SettingsOfIpu& settings) {
+std::vector<IpuTiles> tile_memory(ir::Module& module, CostTable& table) {
   std::unordered_map<const ir::Op*, int64_t> ids;
   for (const ProgramOp& one : program_ops(module)) ids.emplace(one.op, one.id);
   const Holdings holdings = find_holdings(module);
   std::vector<IpuTiles> all;
   for (int64_t ipu = 0; ipu < holdings.ipus; ++ipu) {
-    all.push_back(Sweep(holdings, ipu, target, settings(ipu)).run(ids));
+    all.push_back(Sweep(holdings, ipu, table).run(ids));
   }
   return all;
 }

@@ -3,18 +3,15 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "device/cost/cost.h"
-#include "device/target.h"
+#include "estimate/cost_table.h"
 #include "estimate/ipu_memory.h"
 
 namespace poptorch::estimate {
 
-// What the programs of ops take on each tile of an IPU. Ops that compute the same (estimate/op_key.h)
-// have one program.
+// What the programs of ops take on each tile of an IPU. Ops that compute the same have one program.
 struct ProgramBytes {
   double code = 0;
   double exchange = 0;      // code of the exchange
@@ -52,14 +49,11 @@ struct IpuTiles {
   std::vector<LiveValue> live_at_peak;  // of at least a thousandth of the bytes; largest first
 };
 
-using SettingsOfIpu = std::function<device::Settings(int64_t ipu)>;
-
 // Of each IPU. The module must be as after tasks::schedule; its ops are ordered.
 //
 // A value lies on all tiles in grains of 8 bytes. Each begins on the tile after the last grain of
 // the one before; the result of a convolution without dithering on the first tile. Partial sums of
 // the matrix unit lie in interleaved memory, which begins at a fixed address: below it may be a gap.
-std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
-                                  const SettingsOfIpu& settings);
+std::vector<IpuTiles> tile_memory(ir::Module& module, CostTable& table);
 
 }  // namespace poptorch::estimate

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "estimate/tile_memory.h"
-#include "ir/text.h"
+#include "place/work_report.h"
 #include "python/bind.h"
 #include "python/device_values.h"
+#include "support/error.h"
 
 namespace poptorch::python {
 
@@ -77,15 +78,18 @@ py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
                   "live_at_peak"_a = live_rows(ipu));
 }
 
-py::list tile_memory(const std::string& text, const py::object& target, const py::dict& settings) {
-  const std::unique_ptr<ir::Module> module = ir::parse(text);
-  const std::vector<estimate::IpuTiles> all = estimate::tile_memory(
-      *module, target_from(target), [&](int64_t ipu) { return settings_from(settings, ipu); });
+py::list tile_memory(const std::string& text, const py::object& target,
+                     const py::dict& settings) try {
+  const std::unique_ptr<ir::Module> module = place::parse_placed(text);
+  estimate::CostTable table(target_from(target),
+                            [&](int64_t ipu) { return settings_from(settings, ipu); });
   py::list out;
-  for (const estimate::IpuTiles& ipu : all) {
+  for (const estimate::IpuTiles& ipu : estimate::tile_memory(*module, table)) {
     out.append(ipu_dict(ipu, static_cast<int64_t>(py::len(out))));
   }
   return out;
+} catch (const InternalError& error) {
+  throw UserError(error.rule);
 }
 
 }  // namespace

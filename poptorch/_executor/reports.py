@@ -74,6 +74,13 @@ class Reports:
             is no activation even while the program still reads it: it usually lies in the
             caller's memory, not in the arena.
 
+            ``ipus`` lists what each IPU of one replica holds, read from ``ir("place")``: a
+            dictionary with the bytes of ``parameters``, of ``optimizer`` states, of
+            ``accumulators`` of gradients, of ``constants`` (with buffers and the random state), of
+            ``activations`` (with gradients, arguments and results, at the operation at which most
+            of them are alive), of ``stashes`` (what forward tasks keep for backward tasks, for all
+            micro-batches that there is room for), and of what is in ``streaming`` memory.
+
         Raises:
             poptorch.Error: The model is not compiled.
 
@@ -83,11 +90,12 @@ class Reports:
             >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
             >>> model.compile(torch.ones(3, 4))
             >>> report = model.memory_report()
-            >>> report["parameters"], report["transfers"]
-            (40, 0)
+            >>> report["parameters"], report["transfers"], report["ipus"][0]["parameters"]
+            (40, 0, 40)
         """
         compiled = self.programs.require("memory_report")
         report = compiled.executable.memory_report()
+        report["ipus"] = _C.ipu_memory(compiled.executable.ir("place"))
         sharding = compiled.program.sharding
         return {**report, "sharding": sharding} if sharding else report
 
