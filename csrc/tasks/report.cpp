@@ -100,8 +100,8 @@ class Reporter {
   // `is_apart`: the tasks are in a graph of their own.
   void add_step(const ir::Op& op, bool is_apart) {
     const bool is_reduction = op.name == ir::op::all_reduce;
-    const bool is_part = is_apart || ir::part_of(op) == ir::Part::update || is_reduction;
-    if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name) || !is_part) return;
+    if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name)) return;
+    if (!is_apart && ir::part_of(op) != ir::Part::update && !is_reduction) return;
     const double flops = flops_of(module_, op);
     if (flops == 0) return;
     const int64_t ipu = op.attrs.get_int(ir::attr::ipu, 0);
