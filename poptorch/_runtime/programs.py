@@ -65,10 +65,9 @@ class Programs:
         known = self._device_reports.get(program)
         if known is None:
             wrapped, spec = self._wrapped, program.interface.spec
-            shapes = [leaf.shape for leaf in program.arguments.tensor_leaves() if leaf.shape]
             known = self._device_reports[program] = report_of(
                 program.executable.ir("place"), wrapped.options, wrapped.given_options,
-                samples=shapes[0][0] if shapes else spec.micro_batches,
+                samples=program.arguments.samples(),
                 title=f"{type(wrapped.user_model).__name__}, {wrapped.options.model_name}",
                 is_training=spec.training)
         return known
