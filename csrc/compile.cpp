@@ -202,6 +202,26 @@ bool has_lowered(const ir::Module& module) {
   });
 }
 
+// The steps up to "place".
+void to_placed(Steps& steps, ir::Module& module, const CompileOptions& options) {
+  // A text may have been lowered in part; no step of ours does that before its turn.
+  const bool is_raw = has_lowered(module);
+  steps.between(2, "translate", is_raw ? ir::Level::any : ir::Level::translated);
+
+  steps.run_passes(3, "rewrite", rewrite::rewrite);
+  steps.between(3, "rewrite", is_raw ? ir::Level::any : ir::Level::translated);
+
+  steps.run("place", [&] {
+    steps.reports().shares = place::place(module);
+    place::check_ipus(module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
+    if (options.cut_tasks) tasks::cut(module);
+    tasks::recompute(module);
+    tasks::schedule(module);
+    tasks::check(module);
+  });
+  steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
+}
+
 }  // namespace
 
 CompileOptions CompileOptions::from_environment() {
@@ -247,28 +267,23 @@ std::string Compiled::constants() const {
   return ir::pack_constants(*module);
 }
 
+std::string placed_text(ir::Module& module, const CompileOptions& asked,
+                        const Progress& progress) {
+  const CompileOptions options = complete(asked);
+  const SettingsScope scope(&options.settings);
+  check_switches();
+  Steps steps(module, options, progress);
+  to_placed(steps, module, options);
+  return ir::print(module);
+}
+
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const CompileOptions& asked,
                                   const Progress& progress, const Placed& placed) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
   Steps steps(*module, options, progress);
-  // A text may have been lowered in part; no step of ours does that before its turn.
-  const bool is_raw = has_lowered(*module);
-  steps.between(2, "translate", is_raw ? ir::Level::any : ir::Level::translated);
-
-  steps.run_passes(3, "rewrite", rewrite::rewrite);
-  steps.between(3, "rewrite", is_raw ? ir::Level::any : ir::Level::translated);
-
-  steps.run("place", [&] {
-    steps.reports().shares = place::place(*module);
-    place::check_ipus(*module, {options.replicas, options.max_ipus, options.power_of_two_ipus});
-    if (options.cut_tasks) tasks::cut(*module);
-    tasks::recompute(*module);
-    tasks::schedule(*module);
-    tasks::check(*module);
-  });
-  steps.between(4, "place", is_raw ? ir::Level::lowered : ir::Level::placed);
+  to_placed(steps, *module, options);
   if (placed) placed(place::ipus_used(*module));
 
   // The CPU runs one program, in which the forms that run tasks have their ops together.

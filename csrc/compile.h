@@ -86,6 +86,10 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module,
                                   const CompileOptions& options, const Progress& progress = {},
                                   const Placed& placed = {});
 
+// The text after "place", without the steps that follow: no memory is allocated for the program.
+std::string placed_text(ir::Module& module, const CompileOptions& options,
+                        const Progress& progress = {});
+
 // The last step alone, for a module that is planned already (read from a file, say): what the text
 // says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier
 // steps and the shares, where the reader has them.

@@ -442,8 +442,9 @@ def tile_memory(text: str, target: str | dict[str, Any],
     peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live``
     (bytes by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
     on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
-    number of the step with the peak; ``live_at_peak``: ``name``, ``category``, ``bytes``,
-    ``module`` and ``location`` of values of at least a thousandth of the bytes.
+    number of the step with the peak; ``values``: ``name``, ``category``, ``bytes``, ``module``,
+    ``location``, and ``first`` and ``last``, the numbers of the steps in which it is live, of
+    values of at least a thousandth of the bytes at the peak; ``live_at_peak``: those at the peak.
     """
 
 def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module

@@ -86,17 +86,28 @@ CompileOptions to_options(const py::dict& items) {
   return options;
 }
 
+Progress to_progress(const std::optional<py::function>& progress) {
+  if (!progress) return {};
+  return [&](int, int, std::string_view step) {
+    const py::gil_scoped_acquire gil;
+    (*progress)(py::str(step.data(), step.size()));
+  };
+}
+
+std::string place_module(ir::Module& module, const py::dict& items,
+                         const std::optional<py::function>& progress) {
+  const CompileOptions options = to_options(items);
+  const Progress call = to_progress(progress);
+  ir::Module owned = std::move(module);
+  const py::gil_scoped_release released;
+  return placed_text(owned, options, call);
+}
+
 std::unique_ptr<Executable> compile_module(ir::Module& module, const py::dict& items,
                                            const std::optional<py::function>& progress,
                                            const std::optional<py::function>& placed) {
   const CompileOptions options = to_options(items);
-  Progress call;
-  if (progress) {
-    call = [&](int, int, std::string_view step) {
-      const py::gil_scoped_acquire gil;
-      (*progress)(py::str(step.data(), step.size()));
-    };
-  }
+  const Progress call = to_progress(progress);
   Placed call_placed;
   if (placed) {
     call_placed = [&](int64_t ipus) {
@@ -430,6 +441,10 @@ void bind_executable(py::module_& module) {
              py::arg("progress") = py::none(), py::arg("placed") = py::none(),
              "Compiles a translated module, which is emptied. `progress(step)` is called before "
              "each step, `placed(ipus)` after place, with the IPUs of one replica.");
+  module.def("placed_text", &place_module, py::arg("module"), py::arg("options") = py::dict(),
+             py::arg("progress") = py::none(),
+             "The text after place of a translated module, which is emptied. Takes the options of "
+             "`compile` and makes no executable.");
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),

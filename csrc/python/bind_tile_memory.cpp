@@ -52,13 +52,27 @@ py::list step_rows(const estimate::IpuTiles& ipu) {
   return rows;
 }
 
+py::dict value_row(const estimate::LiveValue& value) {
+  return py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
+                  "bytes"_a = value.bytes, "module"_a = value.op->source_location.module,
+                  "location"_a = location_of(*value.op));
+}
+
 py::list live_rows(const estimate::IpuTiles& ipu) {
   py::list rows;
-  for (const estimate::LiveValue& value : ipu.live_at_peak) {
-    rows.append(py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
-                         "bytes"_a = value.bytes,
-                         "module"_a = value.op->source_location.module,
-                         "location"_a = location_of(*value.op)));
+  for (const estimate::LiveValue& value : ipu.values) {
+    if (ipu.is_live_at_peak(value)) rows.append(value_row(value));
+  }
+  return rows;
+}
+
+py::list value_rows(const estimate::IpuTiles& ipu) {
+  py::list rows;
+  for (const estimate::LiveValue& value : ipu.values) {
+    py::dict row = value_row(value);
+    row["first"] = value.first;
+    row["last"] = value.last;
+    rows.append(row);
   }
   return rows;
 }
@@ -75,7 +89,7 @@ py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
                   "peak_without_gaps"_a = ipu.peak_without_gaps,
                   "mean_bytes"_a = ipu.mean_bytes, "by_tile"_a = ipu.by_tile,
                   "peak_step"_a = ipu.peak, "steps"_a = step_rows(ipu),
-                  "live_at_peak"_a = live_rows(ipu));
+                  "live_at_peak"_a = live_rows(ipu), "values"_a = value_rows(ipu));
 }
 
 py::list tile_memory(const std::string& text, const py::object& target,

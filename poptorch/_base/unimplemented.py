@@ -4,7 +4,6 @@
 LATER = {
     "devices": "devices of other hosts",
     "cache": "executable caching",
-    "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
 }
 

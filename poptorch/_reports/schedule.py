@@ -108,7 +108,16 @@ class Schedule:
     """
 
     def __init__(self, text: str):
-        report = _C.task_report(text)
+        self._read(_C.task_report(text))
+
+    @classmethod
+    def of_report(cls, report: dict) -> "Schedule":
+        """The schedule that ``_C.task_report`` described."""
+        new = cls.__new__(cls)
+        new._read(report)
+        return new
+
+    def _read(self, report: dict) -> None:
         self.name: str = report["schedule"]
         self.sync: str = report["sync"]
         self.micro_batches: int = report["micro_batches"]
