@@ -16,6 +16,7 @@ from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation, change_of
+from poptorch._executor.device_reports import DeviceReports
 from poptorch._executor.forwarding import forward_property, forward_to, module_attribute
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
@@ -95,6 +96,7 @@ class PoplarExecutor:
         self._inspection = Inspection(wrapped, programs)
         self._reports = Reports(wrapped, programs, weights, device, self._attachment,
                                 compilation, build)
+        self._device_reports = DeviceReports(wrapped, programs)
         self._saving = Saving(
             wrapped, self._groupings, programs, weights, device, lifecycle, compilation,
             lambda: [executor._lifecycle for executor in weights.sharers()])
@@ -175,6 +177,7 @@ class PoplarExecutor:
             if optimizer is not None:
                 optimizer.after_run()
         check_kept(replaced)
+        self._device_reports.log_cycles(program)
         return result
 
     def _build(self, options: Options, args: tuple, kwargs: dict, progress,
@@ -233,11 +236,12 @@ class PoplarExecutor:
     work_report = forward_to("_reports", Reports.work_report)
     schedule = forward_to("_reports", Reports.schedule)
     timeline = forward_to("_reports", Reports.timeline)
+    report = forward_to("_device_reports", DeviceReports.report)
     nan_report = forward_to("_reports", Reports.nan_report)
     isAttachedToDevice = forward_to("_attachment", Attachment.isAttachedToDevice)
     attachToDevice = forward_to("_attachment", Attachment.attachToDevice)
     detachFromDevice = forward_to("_attachment", Attachment.detachFromDevice)
-    cycleCount = forward_to("_attachment", Attachment.cycleCount)
+    cycleCount = forward_to("_device_reports", DeviceReports.cycleCount)
     per_replica_params = forward_property("_groupings", Groupings.per_replica_params)
     # Names that existing programs, and tests, read.
     _is_attached = property(isAttachedToDevice)

@@ -13,6 +13,7 @@
 #include "ops/op_def.h"
 #include "place/ipus.h"
 #include "schedule/schedule.h"
+#include "tasks/edges.h"
 
 namespace poptorch::estimate {
 
@@ -97,6 +98,7 @@ class Finder {
   }
 
   void walk(const ir::Graph& graph) {
+    if (tasks::has_tasks(graph)) round_begin_ = line_.graphs.at(&graph).begin;
     for (const auto& op : graph.ops) visit(*op);
     for (const ir::Value* output : graph.outputs) use(output, line_.graphs.at(&graph).end);
   }
@@ -180,8 +182,15 @@ class Finder {
     if (op.name == ir::op::remote_load) {
       return is_for_task(value) ? nowhere : add(value, Category::activations, position);
     }
-    return op.attrs.has(ir::attr::depth) ? add_always(value, Category::activations)
-                                         : add(value, Category::activations, position);
+    return home_of_copied(op, value, position);
+  }
+
+  // A copy for a task is there when the round begins. The others that there is room for always are.
+  int home_of_copied(const ir::Op& op, const ir::Value& value, int position) {
+    const int64_t depth = op.attrs.get_int(ir::attr::depth, 0);
+    if (depth == 0) return add(value, Category::activations, position);
+    if (depth > 1) at(add_always(value, Category::activations)).bytes -= value.type.bytes();
+    return add(value, Category::activations, round_begin_);
   }
 
   // What an assign or a loop takes has its place in streaming memory already.
@@ -323,6 +332,7 @@ class Finder {
   std::map<std::tuple<std::string, std::string, int64_t>, int> constants_;
   std::vector<Reuse> reuses_;
   std::unordered_map<int, int> merged_;
+  int round_begin_ = 0;  // of the graph with tasks
 };
 
 }  // namespace

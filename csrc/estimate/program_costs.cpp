@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "estimate/edge_cost.h"
+#include "ir/bodies.h"
 #include "ops/work.h"
+#include "tasks/blocks.h"
 #include "tasks/step.h"
 
 namespace poptorch::estimate {
@@ -148,11 +150,36 @@ class Costs {
   int64_t last_ipu_ = 0;
 };
 
+// Of one run of the op, or of what is in it; streams do not count.
+double cycles_of(const ir::Module& module, const ir::Op& op, CostTable& table) {
+  if (!ir::has_bodies(op)) {
+    return is_structural(op) || is_stream(op) ? 0 : table.of(op).cycles();
+  }
+  double cycles = 0;
+  for (const ir::Graph* body : ir::bodies_of(module, op)) {
+    for (const auto& inner : body->ops) cycles += cycles_of(module, *inner, table);
+  }
+  const bool is_conditional = op.attrs.get_bool(ir::attr::conditional, false);
+  return cycles *
+         static_cast<double>(is_conditional ? 1 : op.attrs.get_int(ir::attr::count, 1));
+}
+
 }  // namespace
 
 ProgramCosts program_costs(const ir::Module& module, const tasks::Report& report,
                            CostTable& table) {
   return Costs(module, report, table).run(module);
+}
+
+std::vector<BlockCost> block_costs(const ir::Module& module, CostTable& table) {
+  std::vector<BlockCost> rows;
+  for (const tasks::Block& block : tasks::blocks_of(module)) {
+    BlockCost row{block.name};
+    for (const ir::Op* op : block.forward) row.forward += cycles_of(module, *op, table);
+    for (const ir::Op* op : block.backward) row.backward += cycles_of(module, *op, table);
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace poptorch::estimate

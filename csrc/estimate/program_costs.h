@@ -43,8 +43,18 @@ struct ProgramCosts {
   int64_t distinct = 0;  // different ops that were planned
 };
 
+// Cycles of one micro-batch by block and part of the step.
+struct BlockCost {
+  std::string name;  // empty: ops before the first block
+  double forward = 0;
+  double backward = 0;
+};
+
 // The module is verified. `report` is that of the same module.
 ProgramCosts program_costs(const ir::Module& module, const tasks::Report& report,
                            CostTable& table);
+
+// Of a module before the step place: a row for each of the blocks (tasks/blocks.h).
+std::vector<BlockCost> block_costs(const ir::Module& module, CostTable& table);
 
 }  // namespace poptorch::estimate

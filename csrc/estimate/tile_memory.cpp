@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "estimate/op_key.h"
 #include "estimate/program_ops.h"
 
 namespace poptorch::estimate {
@@ -50,31 +48,6 @@ class Tiles {
   std::vector<int64_t> extra_;
 };
 
-// Costs of ops that compute the same are computed once.
-class Costs {
- public:
-  Costs(const device::Target& target, const device::Settings& settings)
-      : target_(target), settings_(settings) {}
-
-  const std::string& key(const ir::Op& op) {
-    std::string& key = keys_[&op];
-    if (key.empty()) key = op_key(op);
-    return key;
-  }
-
-  const device::Cost& of(const ir::Op& op) {
-    const auto [known, is_new] = costs_.try_emplace(key(op));
-    if (is_new) known->second = device::cost_of(op, target_, settings_);
-    return known->second;
-  }
-
- private:
-  const device::Target& target_;
-  device::Settings settings_;
-  std::unordered_map<const ir::Op*, std::string> keys_;
-  std::unordered_map<std::string, device::Cost> costs_;
-};
-
 int64_t whole(double bytes) { return static_cast<int64_t>(std::ceil(bytes)); }
 
 // What an op adds to the live values on a tile.
@@ -94,10 +67,9 @@ int64_t highest(int64_t live, const Own& own, const device::Target& target) {
 // One IPU.
 class Sweep {
  public:
-  Sweep(const Holdings& holdings, int64_t ipu, const device::Target& target,
-        const device::Settings& settings)
-      : target_(target), settings_(settings), costs_(target, settings),
-        tiles_(device::compute_part(target, settings).tiles) {
+  Sweep(const Holdings& holdings, int64_t ipu, CostTable& table)
+      : target_(table.target()), has_dithering_(table.settings(ipu).has_dithering), table_(table),
+        tiles_(device::compute_part(target_, table.settings(ipu)).tiles) {
     for (const Holding& one : holdings.all) {
       const bool is_here = one.ipu == ipu && one.category != Category::streaming;
       if (is_here) all_.push_back(&one);
@@ -122,7 +94,7 @@ class Sweep {
     starts_.resize(all_.size());
     for (const size_t i : always_) place(i);
     add_programs(ids);
-    keep(nullptr, {});
+    keep({whole(program_.all()), 0});
     for (const Turn& turn : turns_) {
       move_to(turn.position);
       const auto id = ids.find(turn.op);
@@ -132,11 +104,12 @@ class Sweep {
       const int64_t temporary = own.below + own.interleaved - whole(program_.all());
       out_.steps.push_back(
           {id->second, turn.op, live_, temporary, highest(live, own, target_)});
+      positions_.push_back(turn.position);
       most_ = std::max(most_, live + own.below + own.interleaved);
       if (out_.steps.back().tile_bytes > out_.peak_bytes) {
         out_.peak = out_.steps.size() - 1;
         out_.temporary_bytes = temporary;
-        keep(&turn, own);
+        keep(own);
       }
     }
     return finish();
@@ -146,7 +119,7 @@ class Sweep {
   // Results of convolutions begin on the first tile without dithering.
   bool begins_anywhere(const ir::Op& op) const {
     const ir::AttrName name(std::string_view("dithering"));
-    return op.name != ir::op::convolution || op.attrs.get_bool(name, settings_.has_dithering);
+    return op.name != ir::op::convolution || op.attrs.get_bool(name, has_dithering_);
   }
 
   void place(size_t i) {
@@ -168,11 +141,12 @@ class Sweep {
   }
 
   void add_programs(const std::unordered_map<const ir::Op*, int64_t>& ids) {
-    std::unordered_set<std::string> known;
+    std::unordered_set<const device::Cost*> known;  // equal ops have one
     double bytes = 0;
     for (const Turn& turn : turns_) {
-      if (!ids.contains(turn.op) || !known.insert(costs_.key(*turn.op)).second) continue;
-      bytes += costs_.of(*turn.op).always_bytes;
+      if (!ids.contains(turn.op)) continue;
+      const device::Cost& cost = table_.of(*turn.op);
+      if (known.insert(&cost).second) bytes += cost.always_bytes;
     }
     program_.vertex_state = bytes * vertex_state_share;
     program_.exchange = bytes * exchange_share;
@@ -180,15 +154,13 @@ class Sweep {
   }
 
   Own own_of(const ir::Op& op) {
-    const device::Cost& cost = costs_.of(op);
+    const device::Cost& cost = table_.of(op);
     const int64_t interleaved = whole(cost.interleaved_bytes);
     return {whole(program_.all()) + whole(cost.temporary_bytes) - interleaved, interleaved};
   }
 
   // The tiles as they are now, as the peak.
-  void keep(const Turn* turn, Own own) {
-    if (turn == nullptr) own.below = whole(program_.all());
-    peak_position_ = turn == nullptr ? -1 : turn->position;
+  void keep(const Own& own) {
     out_.bytes = live_;
     out_.by_tile = tiles_.all();
     const int64_t sum = std::accumulate(out_.by_tile.begin(), out_.by_tile.end(), int64_t{0});
@@ -205,18 +177,27 @@ class Sweep {
     out_.bytes[static_cast<size_t>(Category::streaming)] = streaming_;
     const int64_t all = out_.mean_bytes * static_cast<int64_t>(out_.by_tile.size());
     for (const Holding* one : all_) {
-      const bool is_there = one->is_always || one->is_live(peak_position_);
-      if (!is_there || one->bytes * 1000 < all) continue;
-      out_.live_at_peak.push_back({one->name, one->category, one->bytes, one->op});
+      if (one->bytes * 1000 >= all) add_value(*one);
     }
-    std::stable_sort(out_.live_at_peak.begin(), out_.live_at_peak.end(),
+    std::stable_sort(out_.values.begin(), out_.values.end(),
                      [](const LiveValue& a, const LiveValue& b) { return a.bytes > b.bytes; });
     return std::move(out_);
   }
 
+  void add_value(const Holding& one) {
+    const auto begin = positions_.begin(), end = positions_.end();
+    const auto first = one.is_always ? begin : std::lower_bound(begin, end, one.span.begin);
+    const auto after = one.is_always ? end : std::upper_bound(begin, end, one.span.end);
+    // An IPU without ops has what is always live.
+    if (first >= after && !positions_.empty()) return;
+    const auto number = [&](auto place) { return static_cast<size_t>(place - begin); };
+    out_.values.push_back({one.name, one.category, one.bytes, one.op, number(first),
+                           std::max<size_t>(number(after), 1) - 1});
+  }
+
   const device::Target& target_;
-  const device::Settings settings_;
-  Costs costs_;
+  const bool has_dithering_;
+  CostTable& table_;
   Tiles tiles_;
   std::vector<const Holding*> all_;
   std::vector<size_t> always_, begins_, ends_;  // the last two by time
@@ -225,23 +206,22 @@ class Sweep {
   int64_t next_ = 0;
   int64_t streaming_ = 0;
   int64_t most_ = 0;
-  int peak_position_ = -1;
   CategoryBytes live_ = {};
   ProgramBytes program_;
   std::vector<Turn> turns_;
+  std::vector<int> positions_;  // of the steps
   IpuTiles out_;
 };
 
 }  // namespace
 
-std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
-                                  const SettingsOfIpu& settings) {
+std::vector<IpuTiles> tile_memory(ir::Module& module, CostTable& table) {
   std::unordered_map<const ir::Op*, int64_t> ids;
   for (const ProgramOp& one : program_ops(module)) ids.emplace(one.op, one.id);
   const Holdings holdings = find_holdings(module);
   std::vector<IpuTiles> all;
   for (int64_t ipu = 0; ipu < holdings.ipus; ++ipu) {
-    all.push_back(Sweep(holdings, ipu, target, settings(ipu)).run(ids));
+    all.push_back(Sweep(holdings, ipu, table).run(ids));
   }
   return all;
 }

@@ -3,18 +3,15 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "device/cost/cost.h"
-#include "device/target.h"
+#include "estimate/cost_table.h"
 #include "estimate/ipu_memory.h"
 
 namespace poptorch::estimate {
 
-// What the programs of ops take on each tile of an IPU. Ops that compute the same (estimate/op_key.h)
-// have one program.
+// What the programs of ops take on each tile of an IPU. Ops that compute the same have one program.
 struct ProgramBytes {
   double code = 0;
   double exchange = 0;      // code of the exchange
@@ -37,6 +34,7 @@ struct LiveValue {
   Category category = Category::activations;
   int64_t bytes = 0;  // over all tiles
   const ir::Op* op = nullptr;
+  size_t first = 0, last = 0;  // numbers of the steps that it is live in
 };
 
 struct IpuTiles {
@@ -49,17 +47,18 @@ struct IpuTiles {
   std::vector<int64_t> by_tile;   // highest address in use on each tile at the peak
   size_t peak = 0;                // number of the step; 0 if there is none
   std::vector<MemoryStep> steps;  // in the order in which the IPU runs them: one round
-  std::vector<LiveValue> live_at_peak;  // of at least a thousandth of the bytes; largest first
-};
+  std::vector<LiveValue> values;  // of at least a thousandth of the bytes; largest first
 
-using SettingsOfIpu = std::function<device::Settings(int64_t ipu)>;
+  bool is_live_at_peak(const LiveValue& value) const {
+    return value.first <= peak && peak <= value.last;
+  }
+};
 
 // Of each IPU. The module must be as after tasks::schedule; its ops are ordered.
 //
 // A value lies on all tiles in grains of 8 bytes. Each begins on the tile after the last grain of
 // the one before; the result of a convolution without dithering on the first tile. Partial sums of
 // the matrix unit lie in interleaved memory, which begins at a fixed address: below it may be a gap.
-std::vector<IpuTiles> tile_memory(ir::Module& module, const device::Target& target,
-                                  const SettingsOfIpu& settings);
+std::vector<IpuTiles> tile_memory(ir::Module& module, CostTable& table);
 
 }  // namespace poptorch::estimate

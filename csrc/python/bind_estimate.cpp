@@ -89,13 +89,30 @@ py::dict dict_of(const estimate::ProgramCosts& costs, const tasks::Report& repor
                   "distinct_ops"_a = costs.distinct);
 }
 
+estimate::CostTable table_of(const py::object& target, const py::dict& settings) {
+  return {target_from(target), [&settings](int64_t ipu) { return settings_from(settings, ipu); }};
+}
+
 py::dict program_costs(const std::string& text, const py::object& target,
                        const py::dict& settings) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
   const tasks::Report report = tasks::report(*module);
-  const auto settings_of = [&](int64_t ipu) { return settings_from(settings, ipu); };
-  estimate::CostTable table(target_from(target), settings_of);
+  estimate::CostTable table = table_of(target, settings);
   return dict_of(estimate::program_costs(*module, report, table), report, table.target());
+} catch (const InternalError& error) {
+  throw UserError(error.rule);
+}
+
+py::list block_costs(const std::string& text, const py::object& target,
+                     const py::dict& settings) try {
+  const std::unique_ptr<ir::Module> module = place::parse_placed(text);
+  estimate::CostTable table = table_of(target, settings);
+  py::list rows;
+  for (const estimate::BlockCost& block : estimate::block_costs(*module, table)) {
+    rows.append(py::dict("name"_a = block.name, "forward"_a = block.forward,
+                         "backward"_a = block.backward));
+  }
+  return rows;
 } catch (const InternalError& error) {
   throw UserError(error.rule);
 }
@@ -106,6 +123,9 @@ void bind_estimate(py::module_& module) {
   module.def("program_costs", &program_costs, py::arg("text"), py::arg("target"),
              py::arg("settings") = py::dict(),
              "Cycles of one step of a placed program: of its ops, tasks, transfers and updates.");
+  module.def("block_costs", &block_costs, py::arg("text"), py::arg("target"),
+             py::arg("settings") = py::dict(),
+             "Cycles of one micro-batch by block, from the text of a program that is not placed.");
 }
 
 }  // namespace poptorch::python

@@ -1,6 +1,7 @@
 // Pipelines of tasks: schedules, their check, and what schedules and timelines are shown from.
 #include "python/bind.h"
 #include "tasks/check.h"
+#include "tasks/recompute.h"
 #include "tasks/report.h"
 #include "tasks/schedule.h"
 
@@ -74,6 +75,8 @@ py::list block_report(const std::string& text) {
 }  // namespace
 
 void bind_tasks(py::module_& module) {
+  module.def("recompute_tasks", &tasks::recompute, py::arg("module"),
+             "Backward tasks compute again what they would keep of forward tasks.");
   module.def("schedule_tasks", &tasks::schedule, py::arg("module"),
              "Writes the offsets of tasks and the depths of what passes between them.");
   module.def("check_tasks", &tasks::check, py::arg("module"),

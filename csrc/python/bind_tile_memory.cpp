@@ -5,9 +5,10 @@
 #include <string>
 
 #include "estimate/tile_memory.h"
-#include "ir/text.h"
+#include "place/work_report.h"
 #include "python/bind.h"
 #include "python/device_values.h"
+#include "support/error.h"
 
 namespace poptorch::python {
 
@@ -51,13 +52,27 @@ py::list step_rows(const estimate::IpuTiles& ipu) {
   return rows;
 }
 
+py::dict value_row(const estimate::LiveValue& value) {
+  return py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
+                  "bytes"_a = value.bytes, "module"_a = value.op->source_location.module,
+                  "location"_a = location_of(*value.op));
+}
+
 py::list live_rows(const estimate::IpuTiles& ipu) {
   py::list rows;
-  for (const estimate::LiveValue& value : ipu.live_at_peak) {
-    rows.append(py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
-                         "bytes"_a = value.bytes,
-                         "module"_a = value.op->source_location.module,
-                         "location"_a = location_of(*value.op)));
+  for (const estimate::LiveValue& value : ipu.values) {
+    if (ipu.is_live_at_peak(value)) rows.append(value_row(value));
+  }
+  return rows;
+}
+
+py::list value_rows(const estimate::IpuTiles& ipu) {
+  py::list rows;
+  for (const estimate::LiveValue& value : ipu.values) {
+    py::dict row = value_row(value);
+    row["first"] = value.first;
+    row["last"] = value.last;
+    rows.append(row);
   }
   return rows;
 }
@@ -74,18 +89,21 @@ py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
                   "peak_without_gaps"_a = ipu.peak_without_gaps,
                   "mean_bytes"_a = ipu.mean_bytes, "by_tile"_a = ipu.by_tile,
                   "peak_step"_a = ipu.peak, "steps"_a = step_rows(ipu),
-                  "live_at_peak"_a = live_rows(ipu));
+                  "live_at_peak"_a = live_rows(ipu), "values"_a = value_rows(ipu));
 }
 
-py::list tile_memory(const std::string& text, const py::object& target, const py::dict& settings) {
-  const std::unique_ptr<ir::Module> module = ir::parse(text);
-  const std::vector<estimate::IpuTiles> all = estimate::tile_memory(
-      *module, target_from(target), [&](int64_t ipu) { return settings_from(settings, ipu); });
+py::list tile_memory(const std::string& text, const py::object& target,
+                     const py::dict& settings) try {
+  const std::unique_ptr<ir::Module> module = place::parse_placed(text);
+  estimate::CostTable table(target_from(target),
+                            [&](int64_t ipu) { return settings_from(settings, ipu); });
   py::list out;
-  for (const estimate::IpuTiles& ipu : all) {
+  for (const estimate::IpuTiles& ipu : estimate::tile_memory(*module, table)) {
     out.append(ipu_dict(ipu, static_cast<int64_t>(py::len(out))));
   }
   return out;
+} catch (const InternalError& error) {
+  throw UserError(error.rule);
 }
 
 }  // namespace

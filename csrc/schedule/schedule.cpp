@@ -159,7 +159,7 @@ class Scheduler {
                   const std::unordered_map<const ir::Value*, int>& last_use) const {
     const ops::OpDef* row = ops::find_op(op.name);
     const bool fits = nodes_[position].kind == Kind::plain && op.results.size() == 1 &&
-                      rewrite::is_backward(op) && row != nullptr &&
+                      !ir::has_bodies(op) && rewrite::is_backward(op) && row != nullptr &&
                       !row->effects && !row->random && op.name != ir::op::contiguous;
     if (!fits || first_use <= position + 1 || first_use == static_cast<int>(nodes_.size())) {
       return false;

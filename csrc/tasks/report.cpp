@@ -12,6 +12,7 @@
 #include "place/place.h"
 #include "place/work_report.h"
 #include "support/error.h"
+#include "tasks/blocks.h"
 #include "tasks/edges.h"
 #include "tasks/step.h"
 
@@ -99,8 +100,8 @@ class Reporter {
   // `is_apart`: the tasks are in a graph of their own.
   void add_step(const ir::Op& op, bool is_apart) {
     const bool is_reduction = op.name == ir::op::all_reduce;
-    const bool is_part = is_apart || ir::part_of(op) == ir::Part::update || is_reduction;
-    if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name) || !is_part) return;
+    if (ir::has_bodies(op) || !ir::runs_on_ipu(op.name)) return;
+    if (!is_apart && ir::part_of(op) != ir::Part::update && !is_reduction) return;
     const double flops = flops_of(module_, op);
     if (flops == 0) return;
     const int64_t ipu = op.attrs.get_int(ir::attr::ipu, 0);
@@ -131,30 +132,12 @@ Report report(std::string_view text) try {
 
 std::vector<BlockRow> block_report(std::string_view text) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
-  std::vector<BlockRow> rows(1);
-  std::map<std::string, size_t> numbers = {{"", 0}};
-  std::map<const ir::Op*, size_t> blocks;
-  size_t current = 0;
-  for (const auto& op : step_of(*module).micro->ops) {
-    const ir::Op& first = first_op(*module, *op);
-    const ir::Part part = ir::part_of(first);
-    if (!is_of_task(*op) || part == ir::Part::update) continue;
-    size_t block = current;
-    if (first.attrs.has(ir::attr::block)) {
-      const std::string& name = first.attrs.get_string(ir::attr::block);
-      const auto [known, is_new] = numbers.emplace(name, rows.size());
-      if (is_new) rows.push_back({name});
-      block = known->second;
-    } else if (part == ir::Part::backward) {
-      for (const ir::Value* operand : op->operands) {
-        const auto known = operand == nullptr ? blocks.end() : blocks.find(operand->op);
-        if (known != blocks.end() && !place::is_source(*operand->op)) block = known->second;
-      }
-    }
-    if (part == ir::Part::forward && !place::is_source(*op)) current = block;
-    blocks[op.get()] = block;
-    (part == ir::Part::forward ? rows[block].forward : rows[block].backward) +=
-        flops_of(*module, *op);
+  std::vector<BlockRow> rows;
+  for (const Block& block : blocks_of(*module)) {
+    BlockRow row{block.name};
+    for (const ir::Op* op : block.forward) row.forward += flops_of(*module, *op);
+    for (const ir::Op* op : block.backward) row.backward += flops_of(*module, *op);
+    rows.push_back(std::move(row));
   }
   return rows;
 } catch (const InternalError& error) {

@@ -65,9 +65,7 @@ Report report(const ir::Module& module);
 // be that of a file.
 Report report(std::string_view text);
 
-// Of the text before the step place, in which ops name their blocks: in the order in which these
-// begin. An op that names none belongs to the block of the op before it, or, in the backward pass,
-// to that of an operand.
+// Of the text before the step place: a row for each of the blocks (tasks/blocks.h).
 std::vector<BlockRow> block_report(std::string_view text);
 
 }  // namespace poptorch::tasks

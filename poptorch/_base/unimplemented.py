@@ -5,7 +5,6 @@ LATER = {
     "schedules": "times of host and streaming transfers",
     "devices": "devices of other hosts",
     "cache": "executable caching",
-    "cycles": "cycle counts",
     "estimates": "cycle and tile-memory estimates",
 }
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from poptorch._base import switches
 from poptorch._reports.schedule import Edge, Schedule, Step, Task
 from poptorch.errors import Error
 
@@ -24,33 +23,20 @@ class Costs(Protocol):
     def edge(self, edge: Edge) -> float:
         """The transfer of one micro-batch, at the IPU that takes it."""
 
-    def host(self, nbytes: int) -> float:
-        """A transfer from or to the host."""
+    def host_in(self, task: Task) -> float:
+        """What the task reads from the host for one micro-batch."""
+
+    def host_out(self, task: Task) -> float:
+        """What the task sends to the host for one micro-batch."""
 
     def step(self, step: Step) -> float:
         """What follows when all micro-batches are done."""
 
 
-class FlopCosts:
-    """FLOPs stand for time, and transfers take none: shares are right where tasks are alike."""
+class StageCosts:
+    """The costs of ``poptorch.testing.stage_costs``: transfers and updates take no time."""
 
     units = "relative"
-
-    def task(self, task: Task) -> float:
-        return task.flops
-
-    def edge(self, edge: Edge) -> float:
-        return 0.0
-
-    def host(self, nbytes: int) -> float:
-        return 0.0
-
-    def step(self, step: Step) -> float:
-        return step.flops
-
-
-class StageCosts(FlopCosts):
-    """The costs of ``poptorch.testing.stage_costs``."""
 
     def __init__(self, costs: dict[int, float]):
         self._costs = costs
@@ -61,14 +47,17 @@ class StageCosts(FlopCosts):
                              f"{self._costs}. Give one for each stage.")
         return self._costs[task.stage] * (2 if task.part == "both" else 1)
 
-    def step(self, step: Step) -> float:
+    def edge(self, edge: Edge) -> float:
         return 0.0
 
+    def host_in(self, task: Task) -> float:
+        return 0.0
 
-def current_costs() -> Costs:
-    """Those of ``poptorch.testing.stage_costs`` within it, else FLOPs."""
-    costs = switches.current_stage_costs()
-    return FlopCosts() if costs is None else StageCosts(costs)
+    def host_out(self, task: Task) -> float:
+        return 0.0
+
+    def step(self, step: Step) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -166,13 +155,15 @@ class Simulation:
     def _compute(self, task: Task, batch: int) -> None:
         costs = self._costs
         for edge in self._sources[task.name]:
-            if edge.memory == "streaming" or self._ipus[edge.source] != task.ipu:
-                self._spend(task.ipu, "exchange", costs.edge(edge), task.name, batch)
+            cost = costs.edge(edge)
+            arrives = edge.memory == "streaming" or self._ipus[edge.source] != task.ipu
+            if arrives or cost:
+                self._spend(task.ipu, "exchange", cost, task.name, batch)
         if task.bytes_in:
-            self._spend(task.ipu, "host", costs.host(task.bytes_in), task.name, batch)
+            self._spend(task.ipu, "host", costs.host_in(task), task.name, batch)
         self._spend(task.ipu, "compute", costs.task(task), task.name, batch)
         if task.bytes_out:
-            self._spend(task.ipu, "host", costs.host(task.bytes_out), task.name, batch)
+            self._spend(task.ipu, "host", costs.host_out(task), task.name, batch)
 
 
 def _turns(schedule: Schedule) -> dict[str, list[tuple[str, int]]]:

@@ -16,8 +16,8 @@ class Row:
     Attributes:
         replica: its number.
         ipu: within the replica.
-        kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU or from streaming
-            memory), ``"host"``, ``"all_reduce"``, ``"update"`` or ``"idle"``.
+        kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU, from streaming
+            memory or from a stash), ``"host"``, ``"all_reduce"``, ``"update"`` or ``"idle"``.
         task: name of the task; None for other rows.
         micro_batch: its number; None for other rows.
         begin: in the units of the timeline.
@@ -38,7 +38,8 @@ class Timeline:
 
     Attributes:
         span: how long the step takes.
-        units: of times: ``"relative"``, where a FLOP takes one.
+        units: of times: ``"cycles"`` of the target's clock; ``"relative"`` within
+            :func:`poptorch.testing.stage_costs`.
     """
 
     def __init__(self, schedule: Schedule, costs: Costs, replicas: int = 1):

@@ -154,10 +154,12 @@ class Device(OptionGroup, part_of="Options"):
             '/tmp/cache'
         """
 
-    @option("log_cycle_count", False, Bool(), later="cycles",
+    @option("log_cycle_count", False, Bool(),
             backend="instrumentWithHardwareCycleCounter", is_run_time=True)
     def logCycleCount(self, log_cycle_count: bool) -> Self:
         """Logs how many cycles each run takes on the device, at level DEBUG.
+
+        The number is that of :meth:`PoplarExecutor.cycleCount`.
 
         Args:
             log_cycle_count: True: log them. False: the default.

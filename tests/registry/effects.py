@@ -38,6 +38,7 @@ EFFECTS = {
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",
     "modelName": _REPORTS + "test_progress_bar_and_model_name",
+    "logCycleCount": _REPORTS + "test_cycles_of_each_run_are_logged",
     "enableProfiling": _REPORTS + "test_profile_report",
     "sourceLocationExcludes": _REPORTS + "test_location_excludes",
     "appendToLocationExcludes": _REPORTS + "test_location_excludes",

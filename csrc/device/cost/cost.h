@@ -52,7 +52,8 @@ struct Family {
 };
 const Family& family_of(ir::OpName name);
 
-// Of an exchange of so many bytes between neighbours among IPUs, beside the step that it is part of.
+// Of an exchange of so many bytes between neighbours among IPUs, without the step that it is part
+// of.
 double neighbour_cycles(double bytes, const Target& target);
 
 // Highest address in use on a tile: partial sums of the matrix unit lie in interleaved memory, of

@@ -22,7 +22,7 @@ def render(report: dict, other: dict | None = None) -> str:
 
     Args:
         report: JSON object of a report, as ``DeviceReport.to_json`` writes it.
-        other: a second report to compare with; None: no comparison.
+        other: a second report, from before, to compare with; None: no comparison.
     """
     reports = [report] if other is None else [report, other]
     text = json.dumps(pack(reports), separators=(",", ":"), allow_nan=False)

@@ -17,7 +17,9 @@ class Chart {
     this.pointers = new Map();
     this.listen();
     charts.add(this);
-    this.observer = new ResizeObserver(() => this.paint());
+    this.observer = new ResizeObserver(() => {
+      if (this.canvas.clientWidth !== this.width) this.paint();
+    });
     this.observer.observe(this.canvas);
   }
 
@@ -41,7 +43,7 @@ class Chart {
   }
 
   repaint() {
-    if (this.waiting) return;
+    if (this.waiting || !this.width) return; // the observer paints first
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
@@ -96,7 +98,9 @@ class Chart {
     this.context.lineTo(left + width, y);
     this.context.stroke();
     this.context.setLineDash([]);
-    this.text(words, left + width, y - 8, { color: "--limit", align: "right" });
+    const size = this.context.measureText(words).width + 8;
+    this.rectangle("--surface", left + width - size, y - 16, size, 15);
+    this.text(words, left + width - 4, y - 8, { color: "--limit", align: "right" });
   }
 
   listen() {

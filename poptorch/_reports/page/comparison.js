@@ -17,11 +17,13 @@ function drawComparison(before, after) {
   const categories = [...new Set([...Object.keys(before.memory), ...Object.keys(after.memory)])];
   const memory = categories.map((name) => comparedRow(words(name), before.memory[name] ?? 0,
     after.memory[name] ?? 0, formatBytes));
-  const heads = ["", before.title, after.title, "Change"];
+  const heads = ["Before", "After", "Change"];
   bodyOf("comparison").replaceChildren(
-    simpleTable("Figures of both reports", ["Figure", ...heads.slice(1)], figures, [1, 2, 3]),
+    element("p", {}, "Before: ", element("b", {}, before.title), ". After: ",
+      element("b", {}, after.title), "."),
+    simpleTable("Figures of both reports", ["Figure", ...heads], figures, [1, 2, 3]),
     element("h3", {}, "Memory of a replica by category"),
-    simpleTable("Memory by category", ["Category", ...heads.slice(1)], memory, [1, 2, 3]),
+    simpleTable("Memory by category", ["Category", ...heads], memory, [1, 2, 3]),
     element("h3", {}, "Options that differ"), differingOptions(before, after),
     element("h3", {}, "Operations that changed most"), changedOperations(before, after));
 }
@@ -37,7 +39,7 @@ function differingOptions(before, after) {
   const rows = names.map((name) => [name, text(before, name), text(after, name)])
     .filter(([, one, two]) => one !== two);
   if (!rows.length) return element("p", {}, "Both reports have the same options.");
-  return simpleTable("Options that differ", ["Option", before.title, after.title], rows);
+  return simpleTable("Options that differ", ["Option", "Before", "After"], rows);
 }
 
 /** Operations by what names them in both programs: name, part, module, and which one of these. */
@@ -68,8 +70,6 @@ function changedOperations(before, after) {
     `${change > 0 ? "+" : "\u2212"}${formatCount(Math.abs(change))}`,
     old && now ? formatChange(...cycles) : ""]);
   const table = simpleTable("Operations that changed most", ["Operation", "Module", "Line",
-    `Cycles, ${before.title}`, `Cycles, ${after.title}`, "Change", ""], rows, [3, 4, 5, 6]);
-  if (changes.length <= CHANGED_OPS) return table;
-  const more = (changes.length - CHANGED_OPS).toLocaleString("en-US");
-  return element("div", {}, table, element("p", { className: "note" }, `and ${more} more`));
+    "Cycles before", "Cycles after", "Change", "Share"], rows, [3, 4, 5, 6]);
+  return element("div", {}, table, moreText(changes.length - CHANGED_OPS));
 }

@@ -8,8 +8,13 @@ function element(tag, properties = {}, ...children) {
     else if (name === "style") made.style.cssText = value;
     else made[name] = value;
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  fill(made, ...children);
   return made;
+}
+
+/** Replaces the children of an element; null stands for none. */
+function fill(parent, ...children) {
+  parent.replaceChildren(...children.flat().filter((child) => child !== null));
 }
 
 function bodyOf(section) {
@@ -34,7 +39,7 @@ function simpleTable(caption, heads, rows, numeric = []) {
   );
   const lines = rows.map((cells) =>
     element("tr", {}, cells.map((cell, column) =>
-      element("td", { className: side(column) }, cell ?? ""))),
+      element("td", { className: side(column) }, cell))),
   );
   const table = element("table", {},
     element("caption", { className: "unseen" }, caption),
@@ -42,6 +47,12 @@ function simpleTable(caption, heads, rows, numeric = []) {
     element("tbody", {}, lines));
   return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
     table);
+}
+
+/** A note that a list goes on; null where it does not. */
+function moreText(count) {
+  return count > 0
+    ? element("p", { className: "note" }, `and ${count.toLocaleString("en-US")} more`) : null;
 }
 
 /** Buttons of which one is pressed. `choose` is called with the number of the button. */
@@ -93,10 +104,13 @@ const theme = {
   /** Calls `redraw` after each change of the theme, by the button or by the system. */
   watch(redraw) {
     const button = document.getElementById("theme");
+    const name = () => {
+      button.textContent = this.isDark() ? "Light" : "Dark";
+      button.setAttribute("aria-label", `${button.textContent} theme`);
+    };
     const changed = () => {
       this.found.clear();
-      button.textContent = this.isDark() ? "Light" : "Dark";
-      button.setAttribute("aria-label", `Use the ${this.isDark() ? "light" : "dark"} theme`);
+      name();
       redraw();
     };
     button.onclick = () => {
@@ -104,6 +118,6 @@ const theme = {
       changed();
     };
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
-    changed();
+    name();
   },
 };

@@ -19,7 +19,7 @@ class State {
   chooseIpu(number) {
     this.ipu = number;
     this.listeners.ipu.forEach((listener) => listener());
-    this.chooseStep(peakStep(this.report.ipus[number].steps));
+    this.chooseStep(this.report.ipus[number].peak_step);
   }
 
   chooseStep(number) {
@@ -32,7 +32,7 @@ function show(reports, number) {
   const report = reports[number];
   const state = new State(report);
   if (reports.length > 1) {
-    choice(document.getElementById("switch"), reports.map((one) => one.title), number,
+    choice(document.getElementById("switch"), ["After", "Before"], number,
       (chosen) => show(reports, chosen));
   }
   drawSummary(report);
@@ -49,8 +49,9 @@ readData().then((reports) => {
   if (reports.length > 1) {
     document.getElementById("to-comparison").hidden = false;
     document.getElementById("comparison").hidden = false;
-    drawComparison(...reports);
+    drawComparison(reports[1], reports[0]);
   }
   theme.watch(() => charts.forEach((chart) => chart.repaint()));
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 });

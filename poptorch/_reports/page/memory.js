@@ -10,29 +10,29 @@ function categoryColor(name) {
   return `--${name.replaceAll("_", "-")}`;
 }
 
-/** Bytes of a step in a category; `temporary` may be a field of its own. */
+/**
+ * Gives each step its operation, `bytes` by category and their `total`. Steps leave out the bytes
+ * that never change.
+ */
+function addBytes(ipu, ops) {
+  for (const step of ipu.steps) {
+    step.op = ops.get(step.id);
+    const always = { ...ipu.categories, temporary: step.temporary };
+    step.bytes = CATEGORIES.map((category) => step.live[category] ?? always[category] ?? 0);
+    step.total = step.bytes.reduce((sum, bytes) => sum + bytes, 0);
+  }
+}
+
 function bytesOf(step, category) {
-  return step.live[category] ?? (category === "temporary" ? step.temporary : 0);
-}
-
-function totalBytes(step) {
-  return CATEGORIES.reduce((sum, category) => sum + bytesOf(step, category), 0);
-}
-
-/** The number of the step at which the fullest tile holds most. */
-function peakStep(steps) {
-  let best = 0;
-  steps.forEach((step, number) => {
-    if (step.tile_bytes > steps[best].tile_bytes) best = number;
-  });
-  return best;
+  return step.bytes[CATEGORIES.indexOf(category)];
 }
 
 function drawMemory(report, state) {
   const body = bodyOf("memory");
-  const parts = new Map(report.ops.map((op) => [op.id, op.part]));
-  const used = CATEGORIES.filter((category) => report.ipus.some((ipu) =>
-    ipu.steps.some((step) => bytesOf(step, category) > 0)));
+  const ops = new Map(report.ops.map((op) => [op.id, op]));
+  report.ipus.forEach((ipu) => addBytes(ipu, ops));
+  const used = CATEGORIES.filter((_, number) => report.ipus.some((ipu) =>
+    ipu.steps.some((step) => step.bytes[number] > 0)));
   const tools = element("div", { className: "tools" });
   const frame = element("div", {});
   const detail = element("div", { className: "detail", "aria-live": "polite" });
@@ -47,16 +47,16 @@ function drawMemory(report, state) {
       frame.append(element("p", {}, "This IPU runs no operations."));
       return;
     }
-    const chart = memoryChart(frame, report, state, used, parts);
+    const chart = memoryChart(frame, report, state, used);
     const entries = used.map((category) => [words(category), categoryColor(category)]);
     const toPeak = element("button", { type: "button", onclick: () =>
-      state.chooseStep(peakStep(report.ipus[state.ipu].steps)) }, "Go to the peak");
-    tools.replaceChildren(ipuSelect(report, state), chart.zoomButtons(), toPeak, legend(entries));
+      state.chooseStep(report.ipus[state.ipu].peak_step) }, "Go to the peak");
+    fill(tools, ipuSelect(report, state), chart.zoomButtons(), toPeak, legend(entries));
   });
   state.onStep(() => {
     const ipu = report.ipus[state.ipu];
     if (!ipu.steps.length) return;
-    detail.replaceChildren(...stepDetail(report, ipu, state.step, used, parts));
+    fill(detail, stepDetail(report, ipu, state.step, used));
     charts.forEach((chart) => frame.contains(chart.canvas) && chart.repaint());
   });
 }
@@ -69,13 +69,12 @@ function ipuSelect(report, state) {
   return label;
 }
 
-function memoryChart(frame, report, state, used, parts) {
+function memoryChart(frame, report, state, used) {
   const { steps } = report.ipus[state.ipu];
-  const totals = steps.map(totalBytes);
   const limit = report.tiles * report.tile_bytes;
   const view = new View(steps.length, Math.min(8, steps.length));
   const stepAt = (x) => Math.max(0, Math.min(steps.length - 1, Math.floor(chart.valueAt(x))));
-  const high = totals.reduce((most, total) => Math.max(most, total), 1) * 1.12;
+  const high = steps.reduce((most, { total }) => Math.max(most, total), 1) * 1.12;
   const top = limit < high * 1.6 ? Math.max(high, limit * 1.06) : high;
   const chart = new Chart(frame, {
     height: 300,
@@ -83,14 +82,15 @@ function memoryChart(frame, report, state, used, parts) {
     view,
     draw: () => {
       chart.byteAxis(top);
-      drawStack(chart, steps, totals, used, top, parts);
+      drawStack(chart, steps, used, top);
       if (limit <= top) chart.limitLine(limit, top, `all tiles ${formatBytes(limit)}`);
-      drawMarks(chart, state, peakStep(steps));
+      drawMarks(chart, state, report.ipus[state.ipu].peak_step);
     },
     hover: (x) => {
       const step = steps[stepAt(x)];
-      return [element("b", {}, `Step ${stepAt(x)}: ${step.op}`), step.module, step.location,
-        `${formatBytes(totals[stepAt(x)])} in all, fullest tile ${formatBytes(step.tile_bytes)}`,
+      return [element("b", {}, `Step ${stepAt(x)}: ${step.op.op}`), step.op.module,
+        step.op.location,
+        `${formatBytes(step.total)} in all, fullest tile ${formatBytes(step.tile_bytes)}`,
         ...used.filter((category) => bytesOf(step, category)).reverse().map((category) =>
           element("span", {}, swatch(categoryColor(category)), words(category), " ",
             formatBytes(bytesOf(step, category))))];
@@ -112,7 +112,7 @@ function moveStep(name, state, view, count) {
 }
 
 /** One column for each pixel: the step there that holds most, so that no peak is lost. */
-function drawStack(chart, steps, totals, used, high, parts) {
+function drawStack(chart, steps, used, high) {
   const { left, top, width, height } = chart.area;
   const bottom = top + height;
   const wide = Math.max(1, width / (chart.view.high - chart.view.low));
@@ -123,20 +123,20 @@ function drawStack(chart, steps, totals, used, high, parts) {
     let best = low;
     const end = wide > 1 ? low + 1 : Math.floor(chart.valueAt(left + column + 1));
     for (let step = low; step < Math.min(end, steps.length); step += 1) {
-      if (totals[step] > totals[best]) best = step;
+      if (steps[step].total > steps[best].total) best = step;
     }
     if (best >= steps.length) break;
-    const x = Math.max(left, wide > 1 ? chart.positionOf(low) : left + column);
-    const next = Math.min(left + width, wide > 1 ? chart.positionOf(low + 1) : x + 1);
+    const x = Math.max(left, wide > 1 ? Math.round(chart.positionOf(low)) : left + column);
+    const next = Math.min(left + width, wide > 1 ? Math.round(chart.positionOf(low + 1)) : x + 1);
     let y = bottom;
     for (const category of used) {
       const size = (bytesOf(steps[best], category) / high) * height;
       y -= size;
-      chart.rectangle(categoryColor(category), x, y, next - x + 0.3, size);
-      if (size > 5) chart.rectangle("--surface", x, y, next - x + 0.3, 1);
+      chart.rectangle(categoryColor(category), x, y, next - x, size);
+      if (size > 5) chart.rectangle("--surface", x, y, next - x, 1);
     }
-    const part = parts.get(steps[best].id) ?? "";
-    if (PARTS.includes(part)) chart.rectangle(`--${part}`, x, bottom + 2, next - x + 0.3, 4);
+    const { part } = steps[best].op;
+    if (PARTS.includes(part)) chart.rectangle(`--${part}`, x, bottom + 2, next - x, 4);
   }
 }
 
@@ -158,38 +158,32 @@ function drawMarks(chart, state, peak) {
     { align: "right" });
 }
 
-function stepDetail(report, ipu, number, used, parts) {
+function stepDetail(report, ipu, number, used) {
   const step = ipu.steps[number];
   const title = element("h3", {}, `Step ${number.toLocaleString("en-US")} of IPU ${ipu.ipu}: `,
-    element("code", {}, step.op));
-  const facts = element("p", {}, [parts.get(step.id), step.module, step.location]
+    element("code", {}, step.op.op));
+  const facts = element("p", {}, [step.op.part, step.op.module, step.op.location]
     .filter(Boolean).join(" \u00b7 "));
-  const sum = totalBytes(step);
   const rows = used.map((category) => [bytesOf(step, category), category])
     .filter(([bytes]) => bytes > 0).reverse().map(([bytes, category]) => [
       element("span", {}, swatch(categoryColor(category)), words(category)), formatBytes(bytes),
-      formatPercent(bytes / sum)]);
-  rows.push([element("b", {}, "all"), element("b", {}, formatBytes(sum)), ""]);
+      formatPercent(bytes / step.total)]);
+  rows.push([element("b", {}, "all"), element("b", {}, formatBytes(step.total)), ""]);
   rows.push(["fullest tile", formatBytes(step.tile_bytes),
     formatPercent(step.tile_bytes / report.tile_bytes)]);
   const table = simpleTable("Memory of the step", ["Category", "Bytes", "Share"], rows, [1, 2]);
   return [title, facts, element("div", { className: "halves" }, table, liveValues(ipu, number))];
 }
 
-/** The values that are live at a step: those of the report's list for the peak, by their life. */
+/** The values that are live at a step, largest first. */
 function liveValues(ipu, number) {
-  const atPeak = number === peakStep(ipu.steps);
-  const values = ipu.live_at_peak.filter((value) =>
-    atPeak || (value.first <= number && number <= value.last));
-  if (!values.length) {
-    return element("p", { className: "note" },
-      "The report names live values at the peak only. Use \u201cGo to the peak\u201d.");
-  }
+  const values = ipu.values.filter(({ first, last }) => first <= number && number <= last)
+    .sort((a, b) => b.bytes - a.bytes);
   const rows = values.slice(0, SHOWN_VALUES).map((value) => [
     element("span", {}, swatch(categoryColor(value.category)), value.name),
     formatBytes(value.bytes), value.module, value.location]);
   const more = values.length - rows.length;
   return element("div", {},
     simpleTable("Live values", ["Live value", "Bytes", "Module", "Line"], rows, [1]),
-    more > 0 ? element("p", { className: "note" }, `and ${more.toLocaleString("en-US")} more`) : null);
+    moreText(more));
 }

@@ -8,12 +8,12 @@ function cyclesOf(op) {
 
 /** Columns: what a row is sorted by, and the cell that is shown. */
 const COLUMNS = [
-  { name: "Operation", size: "minmax(170px, 1.5fr)", value: (op) => op.op,
+  { name: "Operation", size: "minmax(150px, 1.3fr)", value: (op) => op.op,
     cell: (op) => element("span", {}, element("b", {}, op.op), ` ${op.result}`,
       op.is_bound ? element("em", { title: "No cost model: a bound from bytes and FLOPs" }, "bound")
         : null) },
-  { name: "Module", size: "minmax(190px, 2fr)", value: (op) => op.module },
-  { name: "Line", size: "minmax(120px, 1fr)", value: (op) => op.location },
+  { name: "Module", size: "minmax(160px, 2fr)", value: (op) => op.module },
+  { name: "Line", size: "minmax(108px, 1fr)", value: (op) => op.location },
   { name: "IPU", size: "52px", isNumber: true, value: (op) => op.ipu },
   { name: "Part", size: "86px", value: (op) => op.part },
   { name: "Runs", size: "72px", isNumber: true, value: (op) => op.runs },
@@ -135,7 +135,7 @@ class OperationTable {
     if (above < scrollTop) this.frame.scrollTop = above;
     if (above > scrollTop + room) this.frame.scrollTop = above - room;
     this.draw();
-    this.detail.replaceChildren(...this.describe(this.report.ops[this.shown[row]]));
+    fill(this.detail, this.describe(this.report.ops[this.shown[row]]));
   }
 
   describe(op) {
@@ -155,7 +155,7 @@ class OperationTable {
     }
     return [element("h3", {}, element("code", {}, op.op)),
       element("dl", { className: "facts" }, rows.map(([name, text]) =>
-        [element("dt", {}, name), element("dd", {}, text)])), this.toStep(op)];
+        [element("dt", {}, name), element("dd", {}, text)]).flat()), this.toStep(op)];
   }
 
   /** A button that shows the operation in the chart of memory; null where it is not in it. */

@@ -1,8 +1,11 @@
 """Reports in a form that compresses well: columns, a table of strings, rounded numbers."""
 
 import itertools
-import math
 
+# What the page shows; a report has more.
+SHOWN = ["title", "target", "clock_hz", "tiles", "tile_bytes", "fits", "cycles", "interval",
+         "seconds", "throughput", "host", "options", "memory", "ops"]
+CHIP = ["ipu", "categories", "peak_bytes", "peak_without_gaps", "mean_bytes", "peak_step"]
 # Of by_tile: less than a thousandth of a tile, so invisible in a picture.
 TILE_GRAIN_BYTES = 256
 
@@ -26,8 +29,8 @@ def pack(reports: list[dict]) -> dict:
     """``{"strings": [...], "reports": [...]}``; ``unpack.js`` reads it.
 
     In a packed report a list of dicts is ``{"rows": n, "columns": {key: column}}``, a column of
-    strings is ``{"text": [numbers of strings]}``, and the rows of the timeline are columns with
-    gaps and durations in whole cycles in place of begins and ends.
+    strings is ``{"text": [numbers of strings]}``, numbers in lists are rounded, and the rows of the
+    timeline are columns with gaps and durations in whole cycles in place of begins and ends.
     """
     strings = Strings()
     packed = [_packed_report(report, strings) for report in reports]
@@ -36,18 +39,22 @@ def pack(reports: list[dict]) -> dict:
 
 def _packed_report(report: dict, strings: Strings) -> dict:
     timeline = report["timeline"]
-    ipus = [ipu | {"by_tile": [_up_to_grain(used) for used in ipu["by_tile"]]}
-            for ipu in report["ipus"]]
     # Each IPU by itself: its steps are a table of their own.
-    packed = {key: _packed(value, strings) for key, value in report.items()
-              if key not in ("ipus", "timeline")}
-    packed["ipus"] = [_packed(ipu, strings) for ipu in ipus]
+    packed = {key: _packed(report[key], strings) for key in SHOWN}
+    packed["schedule"] = {"micro_batches": report["schedule"]["micro_batches"]}
+    packed["ipus"] = [_packed(_compact(ipu), strings) for ipu in report["ipus"]]
     packed["timeline"] = timeline | {"rows": _packed_rows(timeline["rows"], strings)}
     return packed
 
 
-def _up_to_grain(used: int) -> int:
-    return -(-used // TILE_GRAIN_BYTES) * TILE_GRAIN_BYTES
+def _compact(ipu: dict) -> dict:
+    """The memory of an IPU. Steps name their operation by its number alone; values are in the order
+    of steps, in which they resemble their neighbours."""
+    steps = [{key: step[key] for key in ("id", "live", "temporary", "tile_bytes")}
+             for step in ipu["steps"]]
+    values = sorted(ipu["values"], key=lambda value: (value["first"], value["last"]))
+    by_tile = [-(-used // TILE_GRAIN_BYTES) * TILE_GRAIN_BYTES for used in ipu["by_tile"]]
+    return {key: ipu[key] for key in CHIP} | {"steps": steps, "values": values, "by_tile": by_tile}
 
 
 def _packed(value, strings: Strings):
@@ -55,7 +62,7 @@ def _packed(value, strings: Strings):
         return {key: _packed(one, strings) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return _packed_list(list(value), strings)
-    return _rounded(value) if isinstance(value, float) else value
+    return value
 
 
 def _packed_list(values: list, strings: Strings):
@@ -65,13 +72,16 @@ def _packed_list(values: list, strings: Strings):
         return {"rows": len(values), "columns": columns}
     if values and all(isinstance(value, str) for value in values):
         return {"text": [strings.number(value) for value in values]}
-    return [_packed(value, strings) for value in values]
+    return [_rounded(value) if type(value) in (int, float) else _packed(value, strings)
+            for value in values]
 
 
-def _rounded(number: float) -> float | int | None:
-    if not math.isfinite(number):
-        return None  # JSON has no form of it
-    short = float(f"{number:.6g}")
+def _rounded(number: float) -> float | int:
+    """Four digits, as charts and tables show three. Integers below a million (ids, counts, bytes of
+    a tile) are exact."""
+    if isinstance(number, int) and abs(number) < 1_000_000:
+        return number
+    short = float(f"{number:.4g}")
     return int(short) if short.is_integer() else short
 
 

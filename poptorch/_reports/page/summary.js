@@ -3,11 +3,13 @@
 function drawSummary(report) {
   const body = bodyOf("summary");
   const fullest = fullestIpu(report);
+  const sign = report.fits ? "\u2713" : "\u2715";
   const verdict = element("p", { className: `verdict ${report.fits ? "good" : "bad"}` },
-    element("span", { className: "sign", "aria-hidden": "true" }, report.fits ? "\u2713" : "\u2715"),
+    element("span", { className: "sign", "aria-hidden": "true" }, sign),
     element("span", {}, verdictText(report, fullest)));
-  body.replaceChildren(verdict, element("dl", { className: "figures" }, figures(report, fullest)),
-    element("p", { className: "note" }, hostText(report)));
+  const notes = [hostText(report), boundText(report)].filter(Boolean);
+  fill(body, verdict, element("dl", { className: "figures" }, figures(report, fullest)),
+    notes.map((text) => element("p", { className: "note" }, text)));
 }
 
 function fullestIpu(report) {
@@ -17,15 +19,17 @@ function fullestIpu(report) {
 
 function verdictText(report, fullest) {
   const fits = report.fits ? "fits" : "does not fit";
-  return `The program ${fits} on ${report.target}, and one step takes `
-    + `${formatSeconds(report.seconds)}, which is ${formatCount(report.throughput)} samples/s: `
-    + `the fullest tile needs ${formatBytes(fullest.peak_bytes)} of `
-    + `${formatBytes(report.tile_bytes)} (IPU ${fullest.ipu}).`;
+  const [low, high] = report.interval.map((cycles) => formatSeconds(cycles / report.clock_hz));
+  return `The program ${fits} on ${report.target}: its fullest tile needs `
+    + `${formatBytes(fullest.peak_bytes)} of ${formatBytes(report.tile_bytes)}, and one step takes `
+    + `${formatSeconds(report.seconds)} (90\u00a0% interval ${low} to ${high}), `
+    + `which is ${formatCount(report.throughput)} samples/s.`;
 }
 
 function figures(report, fullest) {
   const [low, high] = report.interval;
   const rate = (cycles) => (report.throughput * report.cycles) / cycles;
+  const gaps = fullest.peak_bytes - fullest.peak_without_gaps;
   const streaming = report.memory.streaming ?? 0;
   const replicas = report.timeline.replicas;
   const count = `${report.ipus.length} IPU${report.ipus.length === 1 ? "" : "s"}`
@@ -36,7 +40,7 @@ function figures(report, fullest) {
     ["One step", `${formatCount(report.cycles)} cycles`,
       `90\u00a0% interval ${formatCount(low)} to ${formatCount(high)}`],
     ["Fullest tile", formatPercent(fullest.peak_bytes / report.tile_bytes),
-      `${formatBytes(fullest.peak_bytes - fullest.peak_without_gaps)} of it are gaps`],
+      `on IPU ${fullest.ipu}; gaps are ${formatBytes(gaps)} of it`],
     ["Target", report.target, `${count}; ${report.tiles.toLocaleString("en-US")} tiles of `
       + `${formatBytes(report.tile_bytes)}; ${formatHertz(report.clock_hz)}`],
   ];
@@ -50,4 +54,10 @@ function hostText(report) {
   const times = Object.entries(report.host).filter(([, value]) => typeof value === "number")
     .map(([name, value]) => `${words(name).replace(/ seconds$/, "")} ${formatSeconds(value)}`);
   return times.length ? `Host, not part of the step: ${times.join(", ")}.` : "";
+}
+
+function boundText(report) {
+  const count = report.ops.filter((op) => op.is_bound).length;
+  return count ? `${count.toLocaleString("en-US")} operations have no cost model. Their cycles are `
+    + "bounds from bytes and FLOPs; the table of operations marks them." : "";
 }

@@ -20,7 +20,7 @@ function drawTiles(report, state) {
     const above = ipu.by_tile.filter((used) => used > report.tile_bytes).length;
     title.textContent = `IPU ${ipu.ipu} at its peak: fullest tile ${formatBytes(ipu.peak_bytes)}, `
       + `mean ${formatBytes(ipu.mean_bytes)}, `
-      + (above ? `${above.toLocaleString("en-US")} tiles above the limit.` : "no tile above the limit.");
+      + `${above ? above.toLocaleString("en-US") : "no"} tiles above the limit.`;
     [...pictures.children].forEach((button, number) =>
       button.setAttribute("aria-pressed", String(number === state.ipu)));
     chart.repaint();
@@ -41,7 +41,8 @@ function ipuButton(report, state, ipu, number) {
     draw: () => {
       drawBars(chart, ipu.by_tile, { left: 0, top: 0, width: chart.width, height: 36 }, high,
         report.tile_bytes);
-      chart.rectangle("--limit", 0, Math.round(36 - (report.tile_bytes / high) * 36), chart.width, 1);
+      const y = Math.round(36 - (report.tile_bytes / high) * 36);
+      chart.rectangle("--limit", 0, y, chart.width, 1);
     },
   });
   chart.canvas.tabIndex = -1;

@@ -3,21 +3,29 @@
 const KINDS = ["forward", "backward", "update", "exchange", "host", "sync", "all_reduce"];
 const TIMELINE_TOP = 22;
 
-function kindOf(row, parts) {
-  return row.kind === "compute" ? parts.get(row.task) ?? "forward" : row.kind;
+/** The color of each row: forward and backward tasks differ. Rows that show nothing have none. */
+function addColors(lane, parts) {
+  const colors = new Map();
+  lane.colors = lane.kinds.map((kind, number) => {
+    if (kind === "idle" || lane.ends[number] === lane.begins[number]) return null;
+    const name = kind === "compute" ? parts.get(lane.tasks[number]) ?? "forward" : kind;
+    if (!colors.has(name)) colors.set(name, `--${name.replaceAll("_", "-")}`);
+    return colors.get(name);
+  });
+  return colors.keys();
 }
 
 function drawTimeline(report) {
   const body = bodyOf("timeline");
   const { timeline } = report;
-  const lanes = timeline.lanes.filter((lane) => lane.rows.length);
+  const { lanes } = timeline;
   if (!lanes.length || !timeline.span) {
     body.replaceChildren(element("p", {}, "The report has no timeline."));
     return;
   }
   const parts = new Map();
   report.ops.forEach((op) => op.task && !parts.has(op.task) && parts.set(op.task, op.part));
-  const used = new Set(lanes.flatMap((lane) => lane.rows.map((row) => kindOf(row, parts))));
+  const used = new Set(lanes.flatMap((lane) => [...addColors(lane, parts)]));
   const size = Math.max(6, Math.min(26, Math.floor(1000 / lanes.length)));
   const frame = element("div", { className: "lanes scroll" });
   const detail = element("p", { className: "detail", "aria-live": "polite" });
@@ -27,11 +35,11 @@ function drawTimeline(report) {
     height: TIMELINE_TOP + lanes.length * size + MARGIN.bottom,
     label: "Timeline of all IPUs. Arrow keys pan, + and - zoom, 0 shows everything",
     view,
-    draw: () => drawLanes(chart, report, lanes, size, parts),
+    draw: () => drawLanes(chart, report, lanes, size),
     hover: describe,
     click: (x, y) => {
-      const lines = describe(x, y);
-      detail.textContent = lines ? lines.map((line) => line.textContent ?? line).join(" \u00b7 ") : "";
+      const lines = describe(x, y) ?? [];
+      detail.textContent = lines.map((line) => line.textContent ?? line).join(" \u00b7 ");
     },
   });
   const kinds = KINDS.filter((kind) => used.has(kind));
@@ -40,13 +48,14 @@ function drawTimeline(report) {
       legend([...kinds.map((kind) => [words(kind), `--${kind.replaceAll("_", "-")}`]),
         ["idle", "--idle"]])),
     frame, detail, element("p", { className: "note" },
-      `One replica, one step: ${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom, `
-      + "drag to pan; on the keyboard +, \u2212, arrow keys and 0. Numbers are micro-batches."));
+      `Micro-batches of one replica: ${report.schedule.micro_batches.toLocaleString("en-US")}, in `
+      + `${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom and drag to pan, or `
+      + "use +, \u2212, 0 and the arrow keys. Numbers in the rows are micro-batches."));
 }
 
-function drawLanes(chart, report, lanes, size, parts) {
+function drawLanes(chart, report, lanes, size) {
   const { left, width } = chart.area;
-  const { context, view } = chart;
+  const { context } = chart;
   const bottom = TIMELINE_TOP + lanes.length * size;
   timeAxis(chart, report, bottom);
   const busy = size > 12 ? size - 4 : size - 1;
@@ -54,52 +63,65 @@ function drawLanes(chart, report, lanes, size, parts) {
     const y = TIMELINE_TOP + number * size;
     const isFirst = number === 0 || lanes[number - 1].ipu !== lane.ipu;
     if (size >= 12 || (isFirst && lane.ipu % Math.ceil(12 / size) === 0)) {
-      chart.text(isFirst ? `IPU ${lane.ipu}` : lane.track, left - 8, y + size / 2, { align: "right" });
+      const label = isFirst ? `IPU ${lane.ipu}` : lane.track;
+      chart.text(label, left - 8, y + size / 2, { align: "right" });
     }
     chart.rectangle("--idle", left, y, width, busy);
     context.save();
     context.beginPath();
     context.rect(left, y, width, busy);
     context.clip();
-    drawRows(chart, lane.rows, y, busy, parts);
+    drawRows(chart, lane, y, busy);
     context.restore();
   });
   if (chart.hovered && chart.hovered[0] > left && chart.hovered[0] < left + width) {
-    chart.rectangle("--muted", Math.round(chart.hovered[0]), TIMELINE_TOP, 1, bottom - TIMELINE_TOP);
+    const height = bottom - TIMELINE_TOP;
+    chart.rectangle("--muted", Math.round(chart.hovered[0]), TIMELINE_TOP, 1, height);
   }
-  view.drawn = lanes.length;
 }
 
-/** The rows that are visible; of those within one pixel, the first. */
-function drawRows(chart, rows, y, height, parts) {
+/** The rows that are visible. Those narrower than a pixel share it: the longest kind shows. */
+function drawRows(chart, lane, y, height) {
   const { low, high } = chart.view;
-  const scale = chart.area.width / (high - low);
-  let painted = -1;
-  for (let number = firstAfter(rows, low); number < rows.length; number += 1) {
-    const row = rows[number];
-    if (row.begin > high) break;
-    if (row.kind === "idle" || row.end === row.begin) continue;
-    const x = chart.area.left + (row.begin - low) * scale;
-    const end = chart.area.left + (row.end - low) * scale;
-    if (end < painted) continue;
-    const size = Math.max(end - x, 0.7);
-    const kind = kindOf(row, parts).replaceAll("_", "-");
-    chart.rectangle(`--${kind}`, x, y, size > 4 ? size - 1 : size, height);
-    painted = size < 1 ? Math.floor(x) + 1 : end;
-    const name = String(row.microBatch ?? "");
-    if (size > 18 + 6 * name.length && height > 12 && row.kind === "compute") {
-      chart.text(name, Math.max(x, chart.area.left) + 5, y + height / 2 + 1, { color: "--on-color" });
+  const { left, width } = chart.area;
+  const scale = width / (high - low);
+  let pixel = -1;
+  let narrow = new Map();
+  const flush = () => {
+    const [color] = [...narrow].reduce((most, one) => (one[1] > most[1] ? one : most), [null, 0]);
+    if (color) chart.rectangle(color, pixel, y, 1, height);
+    narrow = new Map();
+  };
+  const count = lane.ends.length;
+  for (let row = firstAfter(lane, low); row < count && lane.begins[row] <= high; row += 1) {
+    const color = lane.colors[row];
+    if (!color) continue;
+    const x = left + (lane.begins[row] - low) * scale;
+    const size = (lane.ends[row] - lane.begins[row]) * scale;
+    if (Math.floor(x) !== pixel) {
+      flush();
+      pixel = Math.floor(x);
+    }
+    if (size < 1) {
+      narrow.set(color, (narrow.get(color) ?? 0) + size);
+      continue;
+    }
+    chart.rectangle(color, x, y, size > 4 ? size - 1 : size, height);
+    const name = String(lane.microBatches[row] ?? "");
+    if (size > 18 + 6 * name.length && height > 12 && lane.kinds[row] === "compute") {
+      chart.text(name, Math.max(x, left) + 5, y + height / 2 + 1, { color: "--on-color" });
     }
   }
+  flush();
 }
 
 /** The number of the first row that ends after a time. */
-function firstAfter(rows, time) {
+function firstAfter({ ends }, time) {
   let low = 0;
-  let high = rows.length;
+  let high = ends.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (rows[middle].end <= time) low = middle + 1;
+    if (ends[middle] <= time) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -138,12 +160,13 @@ function rowLines(chart, report, lanes, size, x, y) {
   if (!lane || x < left || x > left + width) return null;
   const time = chart.valueAt(x);
   const near = (2 * (chart.view.high - chart.view.low)) / width;
-  const row = lane.rows[firstAfter(lane.rows, time)];
-  const isThere = row && row.begin <= time + near && row.kind !== "idle";
-  const at = (cycles) => `${formatCount(cycles)} cycles (${formatSeconds(cycles / report.clock_hz)})`;
+  const row = firstAfter(lane, time);
+  const isThere = lane.colors[row] && lane.begins[row] <= time + near;
+  const at = (cycles) =>
+    `${formatCount(cycles)} cycles (${formatSeconds(cycles / report.clock_hz)})`;
   const where = `IPU ${lane.ipu}${lane.track ? `, ${lane.track}` : ""}`;
   if (!isThere) return [element("b", {}, `${where}: idle`), `at ${at(time)}`];
-  return [element("b", {}, `${where}: ${words(row.kind)}`),
-    ...(row.task ? [`task ${row.task}, micro-batch ${row.microBatch}`] : []),
-    `begins at ${at(row.begin)}`, `takes ${at(row.end - row.begin)}`];
+  return [element("b", {}, `${where}: ${words(lane.kinds[row])}`),
+    ...(lane.tasks[row] ? [`task ${lane.tasks[row]}, micro-batch ${lane.microBatches[row]}`] : []),
+    `begins at ${at(lane.begins[row])}`, `takes ${at(lane.ends[row] - lane.begins[row])}`];
 }

@@ -2,7 +2,8 @@
 
 async function readData() {
   const text = atob(document.getElementById("data").textContent);
-  const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+  const bytes = new Uint8Array(text.length);
+  for (let number = 0; number < text.length; number += 1) bytes[number] = text.charCodeAt(number);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const packed = JSON.parse(await new Response(stream).text());
   return packed.reports.map((report) => unpackReport(report, packed.strings));
@@ -26,15 +27,21 @@ function unpackValue(value, strings) {
 }
 
 function unpackRows(table, strings) {
-  const rows = Array.from({ length: table.rows }, () => ({}));
-  for (const [key, column] of Object.entries(table.columns)) {
-    const values = unpackValue(column, strings);
-    for (let number = 0; number < rows.length; number += 1) rows[number][key] = values[number];
+  const keys = Object.keys(table.columns);
+  const columns = keys.map((key) => unpackValue(table.columns[key], strings));
+  const rows = [];
+  for (let number = 0; number < table.rows; number += 1) {
+    const row = {};
+    for (let key = 0; key < keys.length; key += 1) row[keys[key]] = columns[key][number];
+    rows.push(row);
   }
   return rows;
 }
 
-/** Rows of the timeline by lane: one for each track of an IPU, in the order of time. */
+/**
+ * Rows of the timeline by lane: one for each track of an IPU, in the order of time. A lane has
+ * columns, because there may be a hundred thousand rows.
+ */
 function unpackLanes(rows, strings) {
   const lanes = [];
   let end = 0;
@@ -42,19 +49,18 @@ function unpackLanes(rows, strings) {
     const track = strings[rows.track[number]];
     let lane = lanes.at(-1);
     if (!lane || lane.ipu !== rows.ipu[number] || lane.track !== track) {
-      lane = { ipu: rows.ipu[number], track, rows: [] };
+      lane = { ipu: rows.ipu[number], track, begins: [], ends: [], kinds: [], tasks: [],
+        microBatches: [] };
       lanes.push(lane);
       end = 0;
     }
     const begin = end + rows.gap[number];
     end = begin + rows.duration[number];
-    lane.rows.push({
-      begin,
-      end,
-      kind: strings[rows.kind[number]],
-      task: strings[rows.task[number]],
-      microBatch: rows.micro_batch[number],
-    });
+    lane.begins.push(begin);
+    lane.ends.push(end);
+    lane.kinds.push(strings[rows.kind[number]]);
+    lane.tasks.push(strings[rows.task[number]]);
+    lane.microBatches.push(rows.micro_batch[number]);
   }
   return lanes;
 }

@@ -3,8 +3,8 @@
 import random
 
 TILES, TILE_BYTES, CLOCK_HZ = 1472, 638_976, 1.33e9
-ALWAYS = ["code", "exchange", "vertex_state", "constants", "parameters", "optimizer",
-          "accumulators"]
+PROGRAM = ["code", "exchange", "vertex_state"]
+ALWAYS = ["constants", "parameters", "optimizer", "accumulators"]
 # Name of an operation, its FLOPs and its cycles.
 OPERATIONS = [("matmul", 2.1e9, 41_000.0), ("add", 1e6, 900.0), ("softmax", 4e6, 5_200.0),
               ("gelu", 8e6, 2_600.0), ("layer_norm", 5e6, 4_100.0), ("transpose", 0.0, 1_500.0),
@@ -31,7 +31,7 @@ def make_report(*, ipus=4, ops=120, micro_batches=8, fits=True, seed=0, title="b
             "options": {"device_iterations": 4, "available_memory": {"IPU0": 0.2},
                         "precision": "half"},
             "memory": memory, "ipus": chips, "ops": rows,
-            "schedule": {"name": "interleaved", "micro_batches": micro_batches},
+            "schedule": {"name": "interleaved", "micro_batches": micro_batches, "tasks": []},
             "timeline": timeline}
 
 
@@ -52,32 +52,42 @@ def _op(number, ipu, draw, part=None):
 
 
 def _ipu(ipu, rows, fits, draw):
-    always = {name: int(TILES * TILE_BYTES * draw.uniform(0.01, 0.08)) for name in ALWAYS}
     share = 0.86 if fits else 1.12
     chip = TILES * TILE_BYTES
-    room = share * 0.9 * chip - sum(always.values())
+    program = {name: int(chip * draw.uniform(0.01, 0.04)) for name in PROGRAM}
+    always = {name: int(chip * draw.uniform(0.02, 0.08)) for name in ALWAYS}
+    room = share * 0.9 * chip - sum(always.values()) - sum(program.values())
     steps = []
     for number, row in enumerate(rows):
         phase = 1 - abs(2 * number / max(1, len(rows) - 1) - 1)
         live = always | {"activations": int(room * (0.15 + 0.45 * phase)),
                          "stashes": int(room * 0.25)}
         temporary = int(row["temporary_bytes"] * TILES * 0.4)
-        total = sum(live.values()) + temporary
+        total = sum(live.values()) + sum(program.values()) + temporary
         steps.append({"id": row["id"], "op": row["op"], "module": row["module"],
                       "location": row["location"], "live": live, "temporary": temporary,
                       "tile_bytes": int(total / TILES * 1.06)})
-    peak = max(steps, key=lambda step: step["tile_bytes"])
+    peak = max(range(len(steps)), key=lambda number: steps[number]["tile_bytes"])
     top = int(share * TILE_BYTES)
     by_tile = [int(top * draw.uniform(0.9, 0.99)) for _ in range(TILES)]
     by_tile[draw.randrange(TILES)] = top
-    values = [{"name": f"%{row['id']}", "category": draw.choice(["activations", "parameters"]),
-               "bytes": int(4e6 * draw.random()), "module": row["module"],
-               "location": row["location"]} for row in rows[:300]]
-    categories = peak["live"] | {"temporary": peak["temporary"], "streaming": 0}
+    values = [_value(number, row, len(rows), draw) for number, row in enumerate(rows)]
+    values.sort(key=lambda value: -value["bytes"])
+    categories = {**program, **steps[peak]["live"], "temporary": steps[peak]["temporary"],
+                  "streaming": 0}
     return {"ipu": ipu, "categories": categories, "peak_bytes": top,
             "peak_without_gaps": int(top * 0.985), "mean_bytes": sum(by_tile) // TILES,
-            "by_tile": by_tile, "steps": steps,
-            "live_at_peak": sorted(values, key=lambda value: -value["bytes"])}
+            "by_tile": by_tile, "peak_step": peak, "steps": steps, "values": values}
+
+
+def _value(number, row, count, draw):
+    """A parameter, or an activation that lives until the backward pass is there."""
+    value = {"name": row["result"], "bytes": int(4e6 * draw.random()), "module": row["module"],
+             "location": row["location"]}
+    if number % 7 == 0:
+        return value | {"category": "parameters", "first": 0, "last": count - 1}
+    return value | {"category": "activations", "first": number,
+                    "last": max(number, count - 1 - number)}
 
 
 def _timeline(ipus, micro_batches):
@@ -86,7 +96,8 @@ def _timeline(ipus, micro_batches):
     rows, end = [], 0.0
     for ipu in range(ipus):
         free = 0.0
-        for part, cost, first in [("forward", forward, ipu), ("backward", backward, 2 * ipus - ipu)]:
+        for part, cost, first in [("forward", forward, ipu),
+                                  ("backward", backward, 2 * ipus - ipu)]:
             for batch in range(micro_batches):
                 begin = max(free, (first + batch) * (cost + copy))
                 if begin > free:
