@@ -378,6 +378,10 @@ def compile(
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
     ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
 
+def placed_text(module: Module, options: Mapping[str, object] = ...,
+                progress: Callable[[str], None] | None = None) -> str:
+    """As ``compile``, up to place: the text, and no executable."""
+
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
     texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...

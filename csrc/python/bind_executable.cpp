@@ -443,8 +443,7 @@ void bind_executable(py::module_& module) {
              "each step, `placed(ipus)` after place, with the IPUs of one replica.");
   module.def("placed_text", &place_module, py::arg("module"), py::arg("options") = py::dict(),
              py::arg("progress") = py::none(),
-             "The text after place of a translated module, which is emptied. Takes the options of "
-             "`compile` and makes no executable.");
+             "As `compile`, up to place: the text, and no executable.");
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),

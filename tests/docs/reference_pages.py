@@ -234,6 +234,8 @@ def models() -> str:
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
+        _functions("Without running", "estimate fit", 3),
+        class_("poptorch.Fit", poptorch.Fit),
         _functions("Around a compilation",
                    "registerPreCompileHook registerPostCompileHook isRunningOnIpu "
                    "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion "
