@@ -378,6 +378,10 @@ def compile(
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
     ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
 
+def placed_text(module: Module, options: Mapping[str, object] = ...,
+                progress: Callable[[str], None] | None = None) -> str:
+    """As ``compile``, up to place: the text, and no executable."""
+
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
     texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
@@ -394,12 +398,10 @@ def inline_tasks(module: Module) -> None:
     """The beginning of step 5, in place: takes back what ``cut_tasks`` did."""
 
 def lower(module: Module) -> None: ...  # step 5, in place: all passes of the CPU's lowering
-
 def schedule(module: Module) -> None: ...  # step 6, in place
-
 def plan(module: Module, threads: int = 1) -> None: ...  # step 7, in place, without the check
-
 def check_plan(module: Module) -> None: ...  # fails if live values overlap
+
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
@@ -423,7 +425,7 @@ def block_report(text: str) -> list[dict[str, Any]]:
 
 def ipu_memory(text: str) -> list[dict[str, int]]: ...  # by category, for each IPU: ipu_memory.h
 def tile_memory(text: str, target: str | dict[str, Any], settings: dict[str, Any] = {}) \
-    -> list[dict[str, Any]]: ...  # for each IPU: estimate/tile_memory.h, in bytes over all tiles
+    -> list[dict[str, Any]]: ...  # for each IPU: its docstring says what
 
 def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module
 

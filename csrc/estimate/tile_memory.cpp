@@ -94,7 +94,7 @@ class Sweep {
     starts_.resize(all_.size());
     for (const size_t i : always_) place(i);
     add_programs(ids);
-    keep(nullptr, {});
+    keep({whole(program_.all()), 0});
     for (const Turn& turn : turns_) {
       move_to(turn.position);
       const auto id = ids.find(turn.op);
@@ -104,11 +104,12 @@ class Sweep {
       const int64_t temporary = own.below + own.interleaved - whole(program_.all());
       out_.steps.push_back(
           {id->second, turn.op, live_, temporary, highest(live, own, target_)});
+      positions_.push_back(turn.position);
       most_ = std::max(most_, live + own.below + own.interleaved);
       if (out_.steps.back().tile_bytes > out_.peak_bytes) {
         out_.peak = out_.steps.size() - 1;
         out_.temporary_bytes = temporary;
-        keep(&turn, own);
+        keep(own);
       }
     }
     return finish();
@@ -159,9 +160,7 @@ class Sweep {
   }
 
   // The tiles as they are now, as the peak.
-  void keep(const Turn* turn, Own own) {
-    if (turn == nullptr) own.below = whole(program_.all());
-    peak_position_ = turn == nullptr ? -1 : turn->position;
+  void keep(const Own& own) {
     out_.bytes = live_;
     out_.by_tile = tiles_.all();
     const int64_t sum = std::accumulate(out_.by_tile.begin(), out_.by_tile.end(), int64_t{0});
@@ -178,13 +177,22 @@ class Sweep {
     out_.bytes[static_cast<size_t>(Category::streaming)] = streaming_;
     const int64_t all = out_.mean_bytes * static_cast<int64_t>(out_.by_tile.size());
     for (const Holding* one : all_) {
-      const bool is_there = one->is_always || one->is_live(peak_position_);
-      if (!is_there || one->bytes * 1000 < all) continue;
-      out_.live_at_peak.push_back({one->name, one->category, one->bytes, one->op});
+      if (one->bytes * 1000 >= all) add_value(*one);
     }
-    std::stable_sort(out_.live_at_peak.begin(), out_.live_at_peak.end(),
+    std::stable_sort(out_.values.begin(), out_.values.end(),
                      [](const LiveValue& a, const LiveValue& b) { return a.bytes > b.bytes; });
     return std::move(out_);
+  }
+
+  void add_value(const Holding& one) {
+    const auto begin = positions_.begin(), end = positions_.end();
+    const auto first = one.is_always ? begin : std::lower_bound(begin, end, one.span.begin);
+    const auto after = one.is_always ? end : std::upper_bound(begin, end, one.span.end);
+    // An IPU without ops has what is always live.
+    if (first >= after && !positions_.empty()) return;
+    const auto number = [&](auto place) { return static_cast<size_t>(place - begin); };
+    out_.values.push_back({one.name, one.category, one.bytes, one.op, number(first),
+                           std::max<size_t>(number(after), 1) - 1});
   }
 
   const device::Target& target_;
@@ -198,10 +206,10 @@ class Sweep {
   int64_t next_ = 0;
   int64_t streaming_ = 0;
   int64_t most_ = 0;
-  int peak_position_ = -1;
   CategoryBytes live_ = {};
   ProgramBytes program_;
   std::vector<Turn> turns_;
+  std::vector<int> positions_;  // of the steps
   IpuTiles out_;
 };
 

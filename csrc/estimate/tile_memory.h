@@ -34,6 +34,7 @@ struct LiveValue {
   Category category = Category::activations;
   int64_t bytes = 0;  // over all tiles
   const ir::Op* op = nullptr;
+  size_t first = 0, last = 0;  // numbers of the steps that it is live in
 };
 
 struct IpuTiles {
@@ -46,15 +47,19 @@ struct IpuTiles {
   std::vector<int64_t> by_tile;   // highest address in use on each tile at the peak
   size_t peak = 0;                // number of the step; 0 if there is none
   std::vector<MemoryStep> steps;  // in the order in which the IPU runs them: one round
-  std::vector<LiveValue> live_at_peak;  // of at least a thousandth of the bytes; largest first
+  std::vector<LiveValue> values;  // of at least a thousandth of the bytes; largest first
+
+  bool is_live_at_peak(const LiveValue& value) const {
+    return value.first <= peak && peak <= value.last;
+  }
 };
 
 // Of each IPU. The module must be as after tasks::schedule; its ops are ordered.
 //
 // A value lies on all tiles in grains of 8 bytes. Each begins on the tile after the last grain of
 // the one before; the result of a convolution without dithering on the first tile. Partial sums of
-// the matrix unit lie in interleaved memory, which begins at a fixed address. Below it may be a
-// gap.
+// the matrix unit are in interleaved memory, which begins at a fixed address, so there may be a gap
+// below it.
 std::vector<IpuTiles> tile_memory(ir::Module& module, CostTable& table);
 
 }  // namespace poptorch::estimate

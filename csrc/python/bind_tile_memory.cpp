@@ -52,13 +52,27 @@ py::list step_rows(const estimate::IpuTiles& ipu) {
   return rows;
 }
 
+py::dict value_row(const estimate::LiveValue& value) {
+  return py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
+                  "bytes"_a = value.bytes, "module"_a = value.op->source_location.module,
+                  "location"_a = location_of(*value.op));
+}
+
 py::list live_rows(const estimate::IpuTiles& ipu) {
   py::list rows;
-  for (const estimate::LiveValue& value : ipu.live_at_peak) {
-    rows.append(py::dict("name"_a = value.name, "category"_a = estimate::name_of(value.category),
-                         "bytes"_a = value.bytes,
-                         "module"_a = value.op->source_location.module,
-                         "location"_a = location_of(*value.op)));
+  for (const estimate::LiveValue& value : ipu.values) {
+    if (ipu.is_live_at_peak(value)) rows.append(value_row(value));
+  }
+  return rows;
+}
+
+py::list value_rows(const estimate::IpuTiles& ipu) {
+  py::list rows;
+  for (const estimate::LiveValue& value : ipu.values) {
+    py::dict row = value_row(value);
+    row["first"] = value.first;
+    row["last"] = value.last;
+    rows.append(row);
   }
   return rows;
 }
@@ -75,7 +89,7 @@ py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
                   "peak_without_gaps"_a = ipu.peak_without_gaps,
                   "mean_bytes"_a = ipu.mean_bytes, "by_tile"_a = ipu.by_tile,
                   "peak_step"_a = ipu.peak, "steps"_a = step_rows(ipu),
-                  "live_at_peak"_a = live_rows(ipu));
+                  "live_at_peak"_a = live_rows(ipu), "values"_a = value_rows(ipu));
 }
 
 py::list tile_memory(const std::string& text, const py::object& target,
@@ -99,7 +113,17 @@ void bind_tile_memory(py::module_& module) {
              "Bytes by category for each IPU, of a placed program's text.");
   module.def("tile_memory", &tile_memory, py::arg("text"), py::arg("target"),
              py::arg("settings") = py::dict(),
-             "The memory of the tiles of each IPU, of a placed program's text.");
+             R"(The memory of the tiles of each IPU, of a placed program's text.
+
+A dictionary for each IPU: `ipu`; `categories`: bytes over all tiles at the peak, by category (of
+`streaming` off the chip); `peak_bytes`: the highest address in use on the fullest tile;
+`peak_without_gaps`: the most bytes on a tile; `mean_bytes` of all tiles and `by_tile`, highest
+addresses, at the peak; `steps`: `id` (of `program_costs`), `op`, `module`, `location`, `live`
+(bytes by category) and `temporary` (bytes over all tiles), and `tile_bytes`, the highest address on
+the fullest tile, of each op in the order in which the IPU runs them; `peak_step`: the number of the
+step with the peak; `values`: `name`, `category`, `bytes`, `module`, `location`, and `first` and
+`last`, the numbers of the steps in which it is live, of values of at least a thousandth of the
+bytes at the peak; `live_at_peak`: those at the peak.)");
 }
 
 }  // namespace poptorch::python

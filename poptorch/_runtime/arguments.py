@@ -182,6 +182,11 @@ class Arguments:
         """The tensors among the leaves, in order: the order of :meth:`match`'s result."""
         return [leaf for leaf in self.leaves if leaf.is_tensor]
 
+    def samples(self) -> int:
+        """The size of the batch of one call: the first dimension of the first tensor with one."""
+        sizes = [leaf.shape[0] for leaf in self.tensor_leaves() if leaf.shape]
+        return sizes[0] if sizes else self._micro_batches
+
     def match(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
         """The tensors of a later call, in the order of the leaves. An Error if it does not fit."""
         plain = self._plain

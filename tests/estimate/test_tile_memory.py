@@ -80,6 +80,26 @@ def test_step_with_most_decides():
     assert peak["op"] in ("tanh", "sum") and peak["tile_bytes"] == row["peak_bytes"]
     assert row["live_at_peak"][0] == {"name": "1", "category": "activations", "bytes": wide,
                                       "module": "wide", "location": "net.py:4"}
+    assert row["values"][0] == row["live_at_peak"][0] | {"first": 1, "last": 2}
+
+
+def test_values_name_what_is_live_in_each_step():
+    row = memory("""
+      %w = state {path="w", role="parameter"} : f32[4096]
+      %x = stream_in {stream="x"} : f32[4096]
+      %0 = add %x, %w : f32[4096]
+      %1 = sum %0 {dim=[0]} : f32[]
+      %2 = tanh %0 : f32[4096]
+      stream_out %2 {stream="y"}
+      stream_out %1 {stream="z"}
+      output""")
+    for number, step in enumerate(row["steps"]):
+        live = [one for one in row["values"] if one["first"] <= number <= one["last"]]
+        for category in ("parameters", "activations"):
+            large = sum(one["bytes"] for one in live if one["category"] == category)
+            assert large == pytest.approx(step["live"][category], abs=16)
+    assert {one["name"]: (one["first"], one["last"]) for one in row["values"]}["w"] == (
+        0, len(row["steps"]) - 1)
 
 
 def test_partial_sums_lie_in_interleaved_memory():
