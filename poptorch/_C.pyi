@@ -378,6 +378,10 @@ def compile(
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
     ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
 
+def placed_text(module: Module, options: Mapping[str, object] = ...,
+                progress: Callable[[str], None] | None = None) -> str:
+    """As ``compile``, up to place: the text, and no executable."""
+
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
     texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
@@ -404,6 +408,9 @@ def check_plan(module: Module) -> None:
 
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
+
+def recompute_tasks(module: Module) -> None:
+    """A part of step 4, in place: backward tasks compute again what they would keep."""
 
 def schedule_tasks(module: Module) -> None:
     """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
@@ -436,8 +443,8 @@ def tile_memory(text: str, target: str | dict[str, Any],
     ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
     chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
     the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
-    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live`` (bytes
-    by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
+    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live``
+    (bytes by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
     on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
     number of the step with the peak; ``values``: ``name``, ``category``, ``bytes``, ``module``,
     ``location``, and ``first`` and ``last``, the numbers of the steps in which it is live, of

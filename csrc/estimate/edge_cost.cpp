@@ -19,12 +19,10 @@ double stash_cycles(const tasks::EdgeRow& edge, const device::Target& target) {
 }  // namespace
 
 double edge_cycles(const tasks::EdgeRow& edge, bool crosses, const device::Target& target) {
-  const auto steps = 2 * static_cast<double>(edge.tensors) * (target.step_cycles + target.op_cycles);
+  const double step = target.step_cycles + target.op_cycles;
+  const double steps = 2 * static_cast<double>(edge.tensors) * step;
   if (edge.is_streaming) return 2 * streaming_cycles(edge, target) + steps;
-  if (crosses) {
-    return device::neighbour_cycles(static_cast<double>(edge.bytes), target) + target.step_cycles +
-           target.op_cycles;
-  }
+  if (crosses) return device::neighbour_cycles(static_cast<double>(edge.bytes), target) + step;
   return edge.depth > 1 ? 2 * stash_cycles(edge, target) + steps : 0;
 }
 

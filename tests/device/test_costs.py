@@ -1,5 +1,7 @@
 """What ops cost on one IPU: monotonic in settings and targets, and plans that were published."""
 
+import itertools
+
 import pytest
 
 import poptorch
@@ -20,6 +22,16 @@ def look_up(rows, elements, count):
             f"  %y = index_select %x, %i {{dim=0}} : f32[{count},{elements}]\n  output %y\n}}\n")
 
 
+def convolution(batch, channels, outputs, image, stride=1, dtype="f16", attrs=""):
+    """IR text of one convolution of square images with a kernel of 3 x 3."""
+    out = (image - 1) // stride + 1
+    return (f"graph main {{\n  %x = input {{index=0}} : {dtype}[{batch},{channels},{image},{image}]"
+            f"\n  %w = input {{index=1}} : {dtype}[{outputs},{channels},3,3]\n"
+            f"  %y = convolution %x, %w, _ {{{attrs}dilation=[1, 1], groups=1, "
+            f"output_padding=[0, 0], padding=[1, 1], stride=[{stride}, {stride}], "
+            f"transposed=false}} : {dtype}[{batch},{outputs},{out},{out}]\n  output %y\n}}\n")
+
+
 def unary(op, *sizes, dtype="f16", attrs=""):
     """IR text of one op with one operand."""
     dims = ",".join(map(str, sizes))
@@ -34,15 +46,15 @@ def cost(text, target="gc200", **settings):
 
 @pytest.mark.parametrize("text", [
     product(512, 1024, 4096), product(64, 64, 64), product(1000, 512, 10000),
-    product(384, 1024, 1024, "f32"), look_up(1024, 128, 8192), look_up(4096, 512, 32768)])
+    product(384, 1024, 1024, "f32"), look_up(1024, 128, 8192), look_up(4096, 512, 32768),
+    look_up(30000, 512, 4096), convolution(4, 64, 128, 14), convolution(16, 3, 64, 56, stride=2)])
 def test_less_memory_is_never_faster_nor_larger(text):
-    more = cost(text, memory_proportion=1.0)
-    for _ in range(4):
-        less = cost(text, memory_proportion=more.get("share", 1.0) / 2)
-        less["share"] = more.get("share", 1.0) / 2
+    shares = [1.0 / 2**halvings for halvings in range(8)] + [0.0]
+    costs = [cost(text, memory_proportion=share) for share in shares]
+    for more, less in itertools.pairwise(costs):
         assert less["temporary_bytes"] <= more["temporary_bytes"]
         assert less["cycles"] >= more["cycles"]
-        more = less
+    assert costs[0] != costs[-1]
 
 
 def test_the_memory_proportion_changes_a_plan():

@@ -305,7 +305,8 @@ Plan plan_of(const Problem& problem, const Target& target, double memory_proport
   Plan plan;
   plan.planned = infinite;
   // What does not fit is planned with more memory: the report says that it does not fit.
-  for (double part = memory_proportion; plan.planned == infinite && part <= 2; part *= 2) {
+  const double first = std::max(memory_proportion, least_proportion);
+  for (double part = first; plan.planned == infinite && part <= 2; part *= 2) {
     plan = search_plan(problem, target, part * tile);
   }
   if (plan.planned == infinite) plan = search_plan(problem, target, infinite);

@@ -47,6 +47,9 @@ struct Plan {
   double cycles() const { return compute + exchange + rearrange; }
 };
 
+// No plan fits in a smaller share of a tile.
+inline constexpr double least_proportion = 1.0 / 1024;
+
 // `memory_proportion`: of a tile's bytes that may be temporary. Plans are kept by problem, so
 // asking again costs nothing.
 Plan plan_of(const Problem& problem, const Target& target, double memory_proportion);
