@@ -32,7 +32,7 @@ help:
 	@echo 'make libraries      88 small models of the library transformers, compared with eager'
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
-	@echo 'make browser        open the report page in headless Chromium; pictures in build/browser'
+	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc except kernels and python, without torch'
 	@echo 'make aarch64        compile the files that need neither torch nor x86 with aarch64-linux-gnu-g++'
@@ -75,7 +75,7 @@ operators: $(VENV)/installed build/operators/installed
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan
 
-browser: $(VENV)/installed build/browser/installed
+browser: $(VENV)/installed build/browser/installed site
 	PYTHONPATH=build/browser/packages $(PYTHON) -m pytest tests/browser -n0 $(PYTEST_ARGS) \
 	  -o python_files='check_*.py'
 

@@ -294,6 +294,8 @@ class Executable:
         """The large constants of the planned text, as ``save_constants`` writes them."""
     def set_profiling(self, is_on: bool) -> None:
         """Counts the time of each op from now on, from zero; ``False`` stops it."""
+    def set_delay(self, most_us: int, seed: int) -> None:
+        """Each worker waits at most so many microseconds before each part: for tests."""
     def first_non_finite(self) -> dict[str, Any] | None:
         """The first value of the last run that is not finite: what, condition, element, phase,
         place, the numbers of its step and those as words; of a program that records it."""

@@ -211,7 +211,7 @@ void Executable::set_profiling(bool is_on) {
 }
 
 void Executable::set_delay(int64_t most_us, int seed) {
-  const Lock lock = locked("a delay");
+  const Lock lock = locked("delaying workers of");
   engine_.set_delay(most_us, seed);
 }
 

@@ -52,7 +52,7 @@ def _configurations():
     yield 2, _options().setExecutionStrategy(poptorch.ShardedExecution())
 
 
-def test_training_has_the_text_of_the_compiled_program():
+def test_training_has_the_text_and_the_report_of_the_compiled_program():
     with Cases() as cases:
         for number, (stages, options) in enumerate(_configurations()):
             make = OPTIMIZERS[number]
@@ -63,6 +63,8 @@ def test_training_has_the_text_of_the_compiled_program():
                 model = poptorch.trainingModel(net, options, optimizer)
                 model.compile(IDS, TARGET)
                 assert model.ir("place") == text
+                report = poptorch.estimate(net, options, IDS, TARGET, optimizer=optimizer)
+                assert repr(report) == repr(model.report()) and report.ops == model.report().ops
 
 
 def test_inference_has_the_text_of_the_compiled_program():
