@@ -393,12 +393,8 @@ def assemble_text(
 def place(module: Module) -> list[dict[str, Any]]:
     """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""
 
-def cut_tasks(module: Module) -> None:
-    """The end of step 4, in place: tasks in the graph of a micro-batch."""
-
-def inline_tasks(module: Module) -> None:
-    """The beginning of step 5, in place: takes back what ``cut_tasks`` did."""
-
+def cut_tasks(module: Module) -> None: ...  # step 4, in place: tasks in the micro-batch's graph
+def inline_tasks(module: Module) -> None: ...  # step 5, in place: takes back what cut_tasks did
 def lower(module: Module) -> None: ...  # step 5, in place: all passes of the CPU's lowering
 def schedule(module: Module) -> None: ...  # step 6, in place
 def plan(module: Module, threads: int = 1) -> None: ...  # step 7, in place, without the check
