@@ -354,6 +354,7 @@ class BuildAarch64(BuildCore):
 
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
+    py_modules=["pytest_poptorch"],
     ext_modules=[Extension("poptorch._C", sources=sources())],
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,

@@ -294,6 +294,8 @@ class Executable:
         """The large constants of the planned text, as ``save_constants`` writes them."""
     def set_profiling(self, is_on: bool) -> None:
         """Counts the time of each op from now on, from zero; ``False`` stops it."""
+    def set_delay(self, most_us: int, seed: int) -> None:
+        """Each worker waits at most so many microseconds before each part: for tests."""
     def first_non_finite(self) -> dict[str, Any] | None:
         """The first value of the last run that is not finite: what, condition, element, phase,
         place, the numbers of its step and those as words; of a program that records it."""
@@ -443,8 +445,8 @@ def tile_memory(text: str, target: str | dict[str, Any],
     ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
     chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
     the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
-    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live`` (bytes
-    by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
+    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live``
+    (bytes by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
     on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
     number of the step with the peak; ``values``: ``name``, ``category``, ``bytes``, ``module``,
     ``location``, and ``first`` and ``last``, the numbers of the steps in which it is live, of

@@ -1,6 +1,6 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
 shows what is done with a call of torch, ``... compare`` compares a model with PyTorch,
-``... devices`` lists the devices of the IPU system, and ``... include`` prints the folder of the
+``... report`` says what a model costs on IPUs, ``... devices`` lists the devices of the IPU system, and ``... include`` prints the folder of the
 C++ header."""
 
 import argparse
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import poptorch
 from poptorch import _C
+from poptorch._command import report_parser
 from poptorch.errors import Error
 from poptorch.ops.custom_op import include_path
 from poptorch.version import __version__
@@ -82,12 +83,19 @@ def how(arguments):
 
 def compare(arguments):
     """Prints what of a model differs from PyTorch; the exit status is 2 if anything does."""
-    from poptorch.testing._command import compare_file  # heavy parts of torch
+    from poptorch._command.compare import compare_file  # heavy parts of torch
 
     found = compare_file(arguments.model, arguments.shape, arguments.training, arguments.steps,
                          arguments.options)
     print(found)
     return 0 if found else 2
+
+
+def report(arguments):
+    """Prints or writes what a model costs on IPUs."""
+    from poptorch._command.report import report_file  # heavy parts of torch
+
+    report_file(arguments)
 
 
 def devices(arguments):
@@ -136,6 +144,7 @@ def parser():
     compare_command.add_argument("--steps", type=int, default=1, help="how many; default: 1")
     compare_command.add_argument("--options", help="a file as Options.loadFromFile takes it")
     compare_command.set_defaults(run=compare)
+    report_parser.add(commands).set_defaults(run=report)
     devices_command = commands.add_parser(
         "devices", help="list the devices of the IPU system and who holds them",
         epilog="The environment variable POPTORCH_IPU_SYSTEM names the system.")

@@ -3,8 +3,8 @@
 //
 // Parameters, optimizer states, accumulators, constants, stashes and copies of other IPUs' values
 // have their memory all the time. Activations have theirs from the op that makes them to the last
-// op that reads them, in the order of the line of time (plan/timeline.h). A round of a pipeline runs
-// the tasks of an IPU in that order.
+// op that reads them, in the order of the line of time (plan/timeline.h). A round of a pipeline
+// runs the tasks of an IPU in that order.
 #pragma once
 
 #include <cstdint>
@@ -58,9 +58,9 @@ struct Holdings {
   int64_t ipus = 1;
 };
 
-// Orders the ops of each graph as they run (schedule/schedule.h). Views have no memory of their own.
-// A result takes the memory of an operand that nothing reads later, where the row of the op lets it.
-// A value that a backward task gets from a stash or from streaming memory takes memory when the
+// Orders the ops of each graph as they run (schedule/schedule.h). Views have no memory. A result
+// takes the memory of an operand that nothing reads later, where the row of the op permits it. A
+// value that a backward task gets from a stash or from streaming memory takes memory when the
 // first op reads it.
 Holdings find_holdings(ir::Module& module);
 

@@ -39,7 +39,8 @@ py::dict op_row(const estimate::OpCost& row) {
 py::list task_rows(const estimate::ProgramCosts& costs) {
   py::list rows;
   for (const estimate::TaskCost& task : costs.tasks) {
-    rows.append(py::dict("name"_a = task.name, "cycles"_a = task.cycles));
+    rows.append(py::dict("name"_a = task.name, "cycles"_a = task.cycles,
+                         "ahead_cycles"_a = task.ahead_cycles));
   }
   return rows;
 }

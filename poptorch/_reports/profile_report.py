@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from poptorch import profiling
+from poptorch import _C, profiling
 from poptorch._base.environment import json_object
 from poptorch._reports import work
 from poptorch._reports.device.report import DeviceReport
@@ -52,7 +52,8 @@ class ProfileReport:
             (self._folder / f"{step}.ir").write_text(executable.ir(step), encoding="utf-8")
         strategy = self._options._execution_strategy
         report = {"options": {**self._options.toDict(), "execution_strategy": repr(strategy)},
-                  "memory_bytes": executable.memory_report(), "ops": executable.op_report(),
+                  "memory_bytes": executable.memory_report() | {
+                      "ipus": _C.ipu_memory(executable.ir("place"))}, "ops": executable.op_report(),
                   "work": work.report(executable), "step_times_ns": executable.step_times(),
                   "ipus": executable.ipus, "host": executable.host_form()}
         text = json.dumps(report, indent=1)

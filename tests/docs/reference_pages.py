@@ -233,6 +233,7 @@ def models() -> str:
         _functions("Models", "trainingModel inferenceModel load identity_loss"),
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
+        function("poptorch.estimate", poptorch.estimate, 2),
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
         _functions("Without running", "estimate fit", 3),
         class_("poptorch.Fit", poptorch.Fit),
@@ -304,7 +305,7 @@ def _kinds_of_optimizers() -> str:
 def testing() -> str:
     """docs/reference/testing.md."""
     names = ("compare", "wide", "is_wide", "keep_gradients", "keeps_gradients", "gradients",
-             "stage_costs")
+             "stage_costs", "assert_budget")
     functions = [
         function(f"poptorch.testing.{name}", inspect.unwrap(getattr(poptorch.testing, name)), 2)
         for name in names]

@@ -22,7 +22,7 @@ ORDER = """
     _weights _optimizer optim
     _runtime _files
     _executor executor models _estimate testing
-    data _compat
+    data _compat _command
     _args_parser _impl _poplar_executor _utils
     __init__ __main__
 """.split()

@@ -1,0 +1,1 @@
+"""The commands of ``python -m poptorch`` that take a model from a file."""

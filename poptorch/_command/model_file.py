@@ -1,0 +1,69 @@
+"""A model from a Python file, for a command. ``where`` is its name, for messages."""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from poptorch.errors import Error
+
+
+def read(target: str, where: str) -> tuple[ModuleType, torch.nn.Module]:
+    """The module of ``file.py:Model`` and the model."""
+    path, _, name = target.rpartition(":")
+    if not path or not name:
+        raise Error(f"[{where}] expected file.py:Model, got {target!r}. Name the file and what "
+                    f"makes the model in it.")
+    module = _module_of(Path(path), where)
+    torch.manual_seed(0)
+    return module, _made(found(module, name, where), target, where)
+
+
+def _module_of(path: Path, where: str) -> ModuleType:
+    if not path.is_file():
+        raise Error(f"[{where}] there is no file {path}. Give the path of a Python file.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # classes are found by the name of their module
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    return module
+
+
+def found(module: ModuleType, name: str, where: str, advice: str = "") -> Any:
+    """The object of that name in a file; an Error with ``advice`` if there is none."""
+    if not hasattr(module, name):
+        names = [key for key in vars(module) if not key.startswith("_")]
+        raise Error(f"[{where}] {module.__file__} has no {name}. It has "
+                    f"{', '.join(names) or 'nothing'}.{advice}")
+    return getattr(module, name)
+
+
+def inputs(module: ModuleType, where: str, advice: str) -> tuple:
+    """The arguments that a file names ``inputs``: a tuple, or a function that makes them."""
+    given = found(module, "inputs", where, advice)
+    given = given() if callable(given) else given
+    return tuple(given) if isinstance(given, (tuple, list)) else (given,)
+
+
+def _made(thing: Any, target: str, where: str) -> torch.nn.Module:
+    if isinstance(thing, torch.nn.Module):
+        return thing
+    if not callable(thing):
+        raise Error(f"[{where}] {target} is an object of {type(thing).__name__}. Name a "
+                    f"torch.nn.Module, its class, or a function that makes one.")
+    try:
+        inspect.signature(thing).bind()
+    except TypeError as error:
+        raise Error(f"[{where}] {target} needs arguments to make the model ({error}). Name a "
+                    f"function without any, such as `def make(): return "
+                    f"{target.rpartition(':')[2]}(...)`, or the model.") from None
+    model = thing()
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"[{where}] {target} gave an object of {type(model).__name__}. It must make a "
+                    f"torch.nn.Module.")
+    return model
