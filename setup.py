@@ -358,6 +358,7 @@ setup(
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
               "build_tsan": BuildTsan},
-    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"]},
+    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"],
+                  "poptorch._reports.page": ["*.css", "*.html", "*.js"]},
     zip_safe=False,
 )

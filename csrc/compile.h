@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "run/executable.h"
 #include "run/host_form.h"
 #include "support/settings.h"
+#include "tasks/report.h"
 
 namespace poptorch {
 
@@ -63,6 +65,7 @@ struct Reports {
   std::map<std::string, std::map<std::string, int64_t>> algorithms;
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
+  std::optional<tasks::Report> tasks;  // where the host may run them, see run/host_form.h
   run::HostPlan host;
 };
 
@@ -82,6 +85,10 @@ struct Compiled : run::Executable {
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module,
                                   const CompileOptions& options, const Progress& progress = {},
                                   const Placed& placed = {});
+
+// The text after "place", without the steps that follow: no memory is allocated for the program.
+std::string placed_text(ir::Module& module, const CompileOptions& options,
+                        const Progress& progress = {});
 
 // The last step alone, for a module that is planned already (read from a file, say): what the text
 // says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier

@@ -378,6 +378,10 @@ def compile(
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
     ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
 
+def placed_text(module: Module, options: Mapping[str, object] = ...,
+                progress: Callable[[str], None] | None = None) -> str:
+    """As ``compile``, up to place: the text, and no executable."""
+
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
     texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
@@ -393,14 +397,11 @@ def cut_tasks(module: Module) -> None:
 def inline_tasks(module: Module) -> None:
     """The beginning of step 5, in place: takes back what ``cut_tasks`` did."""
 
-def lower(module: Module) -> None:
-    """Step 5, in place: all passes of the CPU's lowering."""
+def lower(module: Module) -> None: ...  # step 5, in place: all passes of the CPU's lowering
 
-def schedule(module: Module) -> None:
-    """Step 6, in place."""
+def schedule(module: Module) -> None: ...  # step 6, in place
 
-def plan(module: Module, threads: int = 1) -> None:
-    """Step 7, in place, without the check."""
+def plan(module: Module, threads: int = 1) -> None: ...  # step 7, in place, without the check
 
 def check_plan(module: Module) -> None:
     """Fails when two values of a planned module share memory while both are live."""
@@ -408,11 +409,22 @@ def check_plan(module: Module) -> None:
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
+def recompute_tasks(module: Module) -> None:
+    """A part of step 4, in place: backward tasks compute again what they would keep."""
+
 def schedule_tasks(module: Module) -> None:
     """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
 
 def check_tasks(module: Module) -> None:
     """Fails when offsets and depths do not make a pipeline that computes and ends."""
+
+def program_costs(text: str, target: str | dict[str, Any],
+                  settings: Mapping[str, Any] = ...) -> dict[str, Any]:
+    """Cycles of one step of a placed program: of its ops, tasks, transfers and updates."""
+
+def block_costs(text: str, target: str | dict[str, Any],
+                settings: Mapping[str, Any] = ...) -> list[dict[str, Any]]:
+    """Cycles of one micro-batch by block, from the text of a program that is not placed."""
 
 def task_report(text: str) -> dict[str, Any]:
     """``schedule``, ``micro_batches``, ``tasks``, ``edges``, ``steps`` of a placed text."""
@@ -420,8 +432,26 @@ def task_report(text: str) -> dict[str, Any]:
 def block_report(text: str) -> list[dict[str, Any]]:
     """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
 
-def memory_report(module: Module) -> dict[str, int]:
-    """Bytes by category of a planned module."""
+def ipu_memory(text: str) -> list[dict[str, int]]:
+    """Bytes by category of each IPU, of a placed program's text: what it holds all the time, and
+    the activations at the op at which most of them are live."""
+
+def tile_memory(text: str, target: str | dict[str, Any],
+                settings: dict[str, Any] = {}) -> list[dict[str, Any]]:
+    """The memory of the tiles of each IPU, of a placed program's text.
+
+    ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
+    chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
+    the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
+    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live``
+    (bytes by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
+    on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
+    number of the step with the peak; ``values``: ``name``, ``category``, ``bytes``, ``module``,
+    ``location``, and ``first`` and ``last``, the numbers of the steps in which it is live, of
+    values of at least a thousandth of the bytes at the peak; ``live_at_peak``: those at the peak.
+    """
+
+def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module
 
 def aten_allocations() -> int:
     """How often torch's own allocator was asked for memory since ATen kernels were prepared."""

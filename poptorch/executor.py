@@ -1,7 +1,7 @@
 """The executor: capture -> translate -> compile -> run -> unpack.
 
-The steps 1 (capture), 2 (translate) and 9 (run) are called here, the steps 3 to 8 in
-``csrc/compile.cpp``. All else is forwarded to the parts in ``_executor``.
+The steps 1 (capture) and 2 (translate) are called in ``_executor/translation.py``, the steps 3 to 8
+in ``csrc/compile.cpp``, step 9 (run) here. All else is forwarded to the parts in ``_executor``.
 """
 
 import time
@@ -13,29 +13,28 @@ import torch
 from poptorch import _C
 from poptorch._base.checks import public_names
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
-from poptorch._capture import capture
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation, change_of
+from poptorch._executor.device_reports import DeviceReports
 from poptorch._executor.forwarding import forward_property, forward_to, module_attribute
 from poptorch._executor.inspection import Inspection
 from poptorch._executor.reports import Reports
 from poptorch._executor.saving import Saving
 from poptorch._executor.tracebacks import shortened
+from poptorch._executor.translation import translated
 from poptorch._executor.weights import WeightCopies
 from poptorch._files.executable import File
 from poptorch._guards.guard import Outdated
 from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._reports.profile_report import ProfileReport, run_recorded
-from poptorch._runtime import replicas, settings
-from poptorch._runtime.arguments import Arguments
+from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.lifecycle import Lifecycle, Superseded
 from poptorch._runtime.programs import Programs
 from poptorch._runtime.wrapped import Wrapped
-from poptorch._translate import translate
 from poptorch._weights.grouping import Groupings
 from poptorch._weights.link import WeightLink, check_kept
 from poptorch.errors import Error
@@ -97,6 +96,7 @@ class PoplarExecutor:
         self._inspection = Inspection(wrapped, programs)
         self._reports = Reports(wrapped, programs, weights, device, self._attachment,
                                 compilation, build)
+        self._device_reports = DeviceReports(wrapped, programs)
         self._saving = Saving(
             wrapped, self._groupings, programs, weights, device, lifecycle, compilation,
             lambda: [executor._lifecycle for executor in weights.sharers()])
@@ -177,6 +177,7 @@ class PoplarExecutor:
             if optimizer is not None:
                 optimizer.after_run()
         check_kept(replaced)
+        self._device_reports.log_cycles(program)
         return result
 
     def _build(self, options: Options, args: tuple, kwargs: dict, progress,
@@ -186,29 +187,16 @@ class PoplarExecutor:
         ``placed`` is called with the IPUs of all replicas, once they are known.
         """
         model, wrapped = self._model, self._wrapped
-        groups = self._groupings.weight_groups()
-        spec = settings.step_spec(self._options, self._training, groups)
-        progress("capture")
-        arguments = Arguments(model, args, kwargs, spec, self._args_parser)
-        captured = capture(model, *arguments.micro_batch(args, kwargs), training=spec.training,
-                           location_excludes=options.source_location_excludes,
-                           module_paths=options.module_namescope_enabled,
-                           grouped=frozenset(dict(groups)), mode_of=wrapped.modes.mode_of,
-                           replicas=spec.replicas, accumulation=spec.accumulation,
-                           called=arguments.called)
-        arguments.compare(captured.beside)
-        outside = [guard.value for guard in captured.outer]
-        captured.out_spec.copy_data([args, kwargs, model, outside])
-        settings.check_buffers(options, self._user_model, captured.changed_buffers())
-        replicas.check_parameters(options, dict(groups), captured)
-        progress("translate")
+        made = translated(wrapped, options, self._groupings.weight_groups(), args, kwargs,
+                          progress, self._args_parser)
+        captured, program = made.captured, made.program
         with plain_torch():
-            program = translate(captured, spec, wrapped.optimizer)
             executable = _C.compile(program.module, settings.compile_options(options), progress,
                                     lambda ipus: placed(ipus * options.replication_factor))
-            interface = Interface(arguments, captured.out_spec, program, spec, captured.attributes,
-                                  captured.argument_attributes, captured.outer,
-                                  PlainTensors(captured.plain_tensors), captured.modes)
+            interface = Interface(made.arguments, captured.out_spec, program, made.spec,
+                                  captured.attributes, captured.argument_attributes,
+                                  captured.outer, PlainTensors(captured.plain_tensors),
+                                  captured.modes)
             return CompiledModel.of(interface, executable, model, options, wrapped.modes)
 
     # -- what the parts do ---------------------------------------------------------------------
@@ -248,11 +236,12 @@ class PoplarExecutor:
     work_report = forward_to("_reports", Reports.work_report)
     schedule = forward_to("_reports", Reports.schedule)
     timeline = forward_to("_reports", Reports.timeline)
+    report = forward_to("_device_reports", DeviceReports.report)
     nan_report = forward_to("_reports", Reports.nan_report)
     isAttachedToDevice = forward_to("_attachment", Attachment.isAttachedToDevice)
     attachToDevice = forward_to("_attachment", Attachment.attachToDevice)
     detachFromDevice = forward_to("_attachment", Attachment.detachFromDevice)
-    cycleCount = forward_to("_attachment", Attachment.cycleCount)
+    cycleCount = forward_to("_device_reports", DeviceReports.cycleCount)
     per_replica_params = forward_property("_groupings", Groupings.per_replica_params)
     # Names that existing programs, and tests, read.
     _is_attached = property(isAttachedToDevice)

@@ -25,7 +25,12 @@ class Placer {
   void place(const ir::Graph& graph, const Spot& start) {
     note_last_uses(graph);
     Spot current = start;
+    bool has_updates = false;
     for (const auto& op : graph.ops) {
+      if (!has_updates && ir::part_of(*op) == ir::Part::update) {
+        has_updates = true;
+        find_updates(graph);
+      }
       if (is_source(*op) || op->name == ir::op::strategy) continue;
       if (ir::has_bodies(*op)) {
         place_around(*op, current);
@@ -145,6 +150,45 @@ class Placer {
     }
   }
 
+  // Ops of an update that compute with whole tensors are where these are, also where the first
+  // operand is a number. States of the optimizer get their place by it. All else is placed.
+  void find_updates(const ir::Graph& graph) {
+    std::vector<const ir::Op*> ops;
+    for (const auto& op : graph.ops) {
+      const bool is_one = ir::part_of(*op) == ir::Part::update && !is_source(*op) &&
+                          !is_sink(*op) && !ir::has_bodies(*op) && op->results.size() > 0;
+      if (is_one) ops.push_back(op.get());
+    }
+    for (const ir::Op* op : ops) {
+      if (const auto spot = beside_tensor(*op)) updates_.emplace(op, *spot);
+    }
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+      const auto spot = updates_.find(*op);
+      if (spot == updates_.end()) continue;
+      for (const ir::Value* operand : (*op)->operands) {
+        const bool is_open = operand != nullptr && !is_number(*operand) &&
+                             ir::part_of(*operand->op) == ir::Part::update &&
+                             !is_source(*operand->op) && !ir::has_bodies(*operand->op);
+        if (is_open) updates_.try_emplace(operand->op, spot->second);
+      }
+    }
+  }
+
+  // Where the tensors are that an op of an update reads: a state, or else the first.
+  std::optional<Spot> beside_tensor(const ir::Op& op) const {
+    std::optional<Spot> first;
+    for (const ir::Value* operand : op.operands) {
+      if (operand == nullptr || is_number(*operand)) continue;
+      const auto known = updates_.find(operand->op);
+      const auto spot = known == updates_.end() ? spot_of(*operand) : known->second;
+      if (spot && is_state(*operand->op)) return spot;
+      if (!first) first = spot;
+    }
+    return first;
+  }
+
+  static bool is_number(const ir::Value& value) { return value.type.numel() == 1; }
+
   // That of the op, or else the first one in its bodies. Loops of the model have a part, those
   // around the step have none.
   std::optional<std::string> block_of(const ir::Op& op) const {
@@ -186,6 +230,7 @@ class Placer {
       if (state != states_.end()) return state->second;
     }
     if (part == ir::Part::forward) return std::nullopt;
+    if (const auto update = updates_.find(&op); update != updates_.end()) return update->second;
     std::optional<Spot> first, last_made;
     for (const ir::Value* operand : op.operands) {
       if (operand == nullptr) continue;
@@ -239,6 +284,7 @@ class Placer {
   const Strategy& strategy_;
   std::unordered_map<const ir::Op*, Spot> spots_;
   std::unordered_map<std::string, Spot> states_;  // by path: one place in all graphs
+  std::unordered_map<const ir::Op*, Spot> updates_;
   std::unordered_map<const ir::Op*, std::string> made_for_;  // paths of states
 };
 

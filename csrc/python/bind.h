@@ -15,12 +15,14 @@ namespace py = pybind11;
 void bind_call_checks(py::module_& module);
 void bind_device(py::module_& module);
 void bind_errors(py::module_& module);
+void bind_estimate(py::module_& module);
 void bind_executable(py::module_& module);
 void bind_host(py::module_& module);
 void bind_ir(py::module_& module);
 void bind_ops(py::module_& module);
 void bind_rewrite(py::module_& module);
 void bind_tasks(py::module_& module);
+void bind_tile_memory(py::module_& module);
 
 // Python objects of the IR. They keep the module alive; a graph or value that a pass erased must
 // not be used any more.

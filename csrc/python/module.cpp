@@ -36,12 +36,14 @@ PYBIND11_MODULE(_C, module) {
   bind_call_checks(module);
   bind_device(module);
   bind_errors(module);
+  bind_estimate(module);
   bind_executable(module);
   bind_host(module);
   bind_ir(module);
   bind_ops(module);
   bind_rewrite(module);
   bind_tasks(module);
+  bind_tile_memory(module);
 #ifdef POPTORCH_MUTANTS
   bind_mutants(module);
 #endif

@@ -274,7 +274,8 @@ class Grouper {
     for (auto& [op, task] : groups_.task_of) task = numbers[task];
   }
 
-  // What a task stores in streaming memory and loads again is no edge.
+  // What a task stores in streaming memory and loads again is no edge. Where another task loads it
+  // too, the task does not wait for the edge to that one.
   void take_own_moves() {
     std::map<const ir::Op*, std::set<int64_t>> readers;  // by move: tasks, -1 for the graph
     for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) {
@@ -288,10 +289,18 @@ class Grouper {
     }
     for (const auto& op : graph_.ops) {
       if (op->name != ir::op::remote_store && op->name != ir::op::remote_load) continue;
-      const int64_t home = groups_.find(*op->operand(0)->op);
-      const bool is_own = home >= 0 && readers[op.get()] == std::set<int64_t>{home};
-      if (is_own) groups_.task_of[op.get()] = static_cast<size_t>(home);
+      const int64_t home = home_of(*op->operand(0)->op);
+      if (home < 0 || !readers[op.get()].contains(home)) continue;
+      auto& tasks = readers[op.get()].size() == 1 ? groups_.task_of : groups_.also_in;
+      tasks[op.get()] = static_cast<size_t>(home);
     }
+  }
+
+  // The task that makes the value, or stored it; -1: none.
+  int64_t home_of(const ir::Op& maker) const {
+    const auto also = groups_.also_in.find(&maker);
+    return also == groups_.also_in.end() ? groups_.find(maker)
+                                         : static_cast<int64_t>(also->second);
   }
 
   static Task task_of(const Key& key, std::map<std::string, int>& counts) {

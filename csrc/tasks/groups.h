@@ -27,6 +27,9 @@ struct Groups {
   std::unordered_map<const ir::Op*, size_t> task_of;
   // Made in each task that reads it: constants, states that no task assigns, cheap ops of these.
   std::unordered_set<const ir::Op*> everywhere;
+  // Moves that stay in the graph, for other tasks, and are in this task, too, which reads what it
+  // stored itself.
+  std::unordered_map<const ir::Op*, size_t> also_in;
   bool is_in_turn = false;  // stages depend on each other in a cycle: several tasks for a stage
 
   // -1: the op stays in the graph.

@@ -59,6 +59,11 @@ void Wiring::take_ops() {
       copies_[{op->operand(0), op->attrs.get_int(ir::attr::ipu)}] = op.get();
       copied_[op.get()] = op->operand(0);
     }
+    if (const auto also = groups_.also_in.find(op.get()); also != groups_.also_in.end()) {
+      Body& body = bodies_[also->second];
+      body.ops.push_back(twin_of(*op));
+      body.read_as[op->result()] = body.ops.back()->result();
+    }
     if (found >= 0) {
       Body& body = bodies_[static_cast<size_t>(found)];
       for (const auto& result : op->results) {

@@ -48,7 +48,8 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             module_paths: bool = True, grouped: frozenset[str] = frozenset(),
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, accumulation: int = 1, is_substituted: bool = True,
-            called: tuple[int, tuple[str, ...]] | None = None) -> Captured:
+            called: tuple[int, tuple[str, ...]] | None = None,
+            takes_meta: bool = False) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -65,6 +66,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         is_substituted: whether the context managers of :mod:`context_managers` are entered.
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
+        takes_meta: whether parameters and buffers may be on the meta device.
 
     Raises a :class:`poptorch.Error` that names the place where ``forward`` does what cannot be
     compiled, and whatever ``forward`` itself raises, unchanged.
@@ -72,7 +74,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     called = called or (len(args), tuple(kwargs or ()))
     work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
-                    replicas, accumulation, is_substituted, called)
+                    replicas, accumulation, is_substituted, called, takes_meta)
     try:
         return work.run()
     finally:
@@ -84,7 +86,7 @@ class _Capture:
 
     def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
                  grouped: frozenset[str], mode_of, replicas: int, accumulation: int,
-                 is_substituted: bool, called: tuple):
+                 is_substituted: bool, called: tuple, takes_meta: bool):
         self._mode_of = mode_of
         self._module = module
         self._grouped = grouped
@@ -107,16 +109,18 @@ class _Capture:
         self._environment = Environment()
         self.replicas, self._accumulation = replicas, accumulation
         self._is_substituted, self._called = is_substituted, called
+        self._takes_meta = takes_meta
 
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
         if capture_context.is_capturing():
-            raise Error("[capture] a model is compiled inside the forward of another one that is "
+            raise Error("[capture] a model is compiled inside the forward of another that is "
                         "being compiled. Call the inner module itself instead of its executor.")
         others = context_managers.entered() if self._is_substituted else contextlib.nullcontext()
         with process_state.preserved(self.training), others, self._environment:
             self._state = ModuleState(self._module, self.fake_mode, self.recorder.places,
-                                      self.training, self._grouped, self._mode_of)
+                                      self.training, self._grouped, self._mode_of,
+                                      self._takes_meta)
             self._state.keep_outside(self._called_with)
             capture_errors.check_text((*self._input_names, *self._state.names.values(),
                                  *(state.name for state in self._state.states)))

@@ -45,8 +45,8 @@ class State:
 class ModuleState:
     """The parameters and buffers of a module while ``forward`` runs on fake ones.
 
-    ``grouped`` has the paths of parameters whose fake ones lack the first dimension; ``mode_of`` is
-    as in :func:`capture`.
+    ``grouped`` has the paths of parameters whose fake ones lack the first dimension; ``mode_of``
+    and ``takes_meta`` are as in :func:`capture`.
 
     Attributes:
         module: what runs in place of the outermost module, see :mod:`module_clones`.
@@ -56,10 +56,12 @@ class ModuleState:
 
     def __init__(self, module: torch.nn.Module, fake_mode, places: Places, training: bool,
                  grouped: frozenset[str] = frozenset(),
-                 mode_of: Callable[[torch.nn.Module], bool] | None = None):
+                 mode_of: Callable[[torch.nn.Module], bool] | None = None,
+                 takes_meta: bool = False):
         self._fake_mode = fake_mode
         self._training = training
         self._grouped = grouped
+        self._takes_meta = takes_meta
         self._parts: list[torch.nn.Module] = []
         self._modes: list[tuple[torch.nn.Module, bool]] = []
         self.names: dict[int, str] = {}
@@ -106,10 +108,11 @@ class ModuleState:
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise Error(f"[capture] {name} has no shape yet: its module is lazy. Call the "
                         f"module once on the CPU before it is compiled.")
-        if tensor.device.type != "cpu":
-            raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
-                        f"{tensor.device}. Move the model with .cpu() first.")
-        check_dense(tensor, name)
+        if not (self._takes_meta and tensor.is_meta):
+            if tensor.device.type != "cpu":
+                raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
+                            f"{tensor.device}. Move the model with .cpu() first.")
+            check_dense(tensor, name)
         inner = tensor.detach()[0] if name in self._grouped else tensor
         fake = private.fake_like(self._fake_mode, inner)
         if trained and layout.lies_on_itself(inner.shape, inner.stride()):
@@ -157,7 +160,7 @@ class ModuleState:
     def __exit__(self, *exception):
         for part in self._recurrent:
             del part.__dict__["check_input"]
-        # Clones too: what forward has put elsewhere may lead to one.
+        # Clones too: an object that forward has stored elsewhere may refer to one.
         for state in self.states:
             for _, table, key, _ in state.places:
                 if key in table and table[key] is state.fake:
@@ -211,7 +214,7 @@ class ModuleState:
         return self._attributes.guards_outside()
 
     def modes_read(self) -> list[torch.nn.Module]:
-        """The user's modules of which ``forward`` read whether they are in training mode."""
+        """The user's modules whose attribute ``training`` was read by ``forward``."""
         return [self._clones.user_module(part) for part in self.reads.modes.values()
                 if id(part) in self.names]
 

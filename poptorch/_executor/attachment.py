@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from poptorch._base.torch_private import modes_off
-from poptorch._base.unimplemented import LATER
 from poptorch._device.device import Device
 from poptorch._reports.profile_report import ProfileReport
 from poptorch._runtime.compiled import CompiledModel
@@ -108,7 +107,7 @@ class Attachment:
             self.weights.to_host()
         if self.report is not None:
             self.report.write_trace()
-        # First, so that the next call does all the rest anew, whatever happens here.
+        # First, so that the next call does all the rest again, whatever happens here.
         self.device.release()
         self.programs.release_memory()
         return True
@@ -160,25 +159,3 @@ class Attachment:
         self.programs.clear()
         self.device.release()
         self.weights.unwatch()
-
-    def cycleCount(self) -> int:
-        """The cycles that the last run took on the device; not implemented.
-
-        Returns:
-            Their number; of several replicas, that of the first.
-
-        Raises:
-            poptorch.Error: Always, so far.
-
-        Example:
-            >>> import poptorch, torch
-            >>> poptorch.inferenceModel(torch.nn.ReLU()).cycleCount()
-            Traceback (most recent call last):
-            poptorch.errors.Error: [cycleCount] is not implemented: it requires ...
-        """
-        raise _not_implemented("cycleCount", "cycles")
-
-
-def _not_implemented(name: str, work: str) -> Error:
-    return Error(f"[{name}] is not implemented: it requires {LATER[work]}, which this version of "
-                 f"poptorch does not support. Remove the call.")

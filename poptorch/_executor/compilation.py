@@ -8,6 +8,7 @@ from weakref import WeakMethod
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
+from poptorch._device.memory_check import check_tile_memory
 from poptorch._executor.tracebacks import shortened
 from poptorch._guards.guard import Change, Kind, Outdated
 from poptorch._reports.profile_report import ProfileReport, recorded
@@ -166,6 +167,7 @@ class Compilation:
         with self.device.compiling(is_kept=self.programs.current is not None):
             with recorded(self.report), StepProgress(options) as progress:
                 program = self.build()(options, args, kwargs, progress, self.device.placed)
+            check_tile_memory(program.executable.ir("place"), options)
             with plain_torch():
                 if not self.wrapped.training:
                     program.modes.warn_of_dropout()

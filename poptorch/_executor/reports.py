@@ -5,15 +5,17 @@ from typing import Any
 from weakref import WeakMethod
 
 from poptorch import _C
-from poptorch._base import interrupts
+from poptorch._base import interrupts, switches
 from poptorch._base.torch_private import modes_off
+from poptorch._device.cost_settings import settings_of, target_of
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
 from poptorch._executor.compilation import Compilation
 from poptorch._reports import partition, work
 from poptorch._reports.balance import best_move
+from poptorch._reports.device.costs import DeviceCosts
 from poptorch._reports.schedule import Schedule
-from poptorch._reports.simulation import FlopCosts, current_costs
+from poptorch._reports.simulation import StageCosts
 from poptorch._reports.timeline import Timeline
 from poptorch._runtime.nan_report import NanReport, recording, replay
 from poptorch._runtime.programs import Programs
@@ -74,6 +76,13 @@ class Reports:
             is no activation even while the program still reads it: it usually lies in the
             caller's memory, not in the arena.
 
+            ``ipus`` lists what each IPU of one replica holds, read from ``ir("place")``: a
+            dictionary with the bytes of ``parameters``, of ``optimizer`` states, of
+            ``accumulators`` of gradients, of ``constants`` (with buffers and the random state), of
+            ``activations`` (with gradients, arguments and results, at the operation at which most
+            of them are alive), of ``stashes`` (what forward tasks keep for backward tasks, for all
+            micro-batches that there is room for), and of what is in ``streaming`` memory.
+
         Raises:
             poptorch.Error: The model is not compiled.
 
@@ -83,11 +92,12 @@ class Reports:
             >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
             >>> model.compile(torch.ones(3, 4))
             >>> report = model.memory_report()
-            >>> report["parameters"], report["transfers"]
-            (40, 0)
+            >>> report["parameters"], report["transfers"], report["ipus"][0]["parameters"]
+            (40, 0, 40)
         """
         compiled = self.programs.require("memory_report")
         report = compiled.executable.memory_report()
+        report["ipus"] = _C.ipu_memory(compiled.executable.ir("place"))
         sharding = compiled.program.sharding
         return {**report, "sharding": sharding} if sharding else report
 
@@ -95,11 +105,11 @@ class Reports:
         """A table of what runs where: a line for each stage.
 
         It has the stage's number and IPU, its blocks and modules, the number and bytes of its
-        parameters, their share of all parameters, and the FLOPs of one micro-batch; in phased
-        execution also the phase. With several IPUs it also has the bytes that the stage keeps on
-        the chip for its backward pass, and the share of time that its IPU waits (see
-        :meth:`timeline`). Where a pipeline would be faster with a block in a neighbouring stage, a
-        line below says so.
+        parameters, their share of all parameters, and the FLOPs and cycles of one micro-batch
+        without recomputation; in phased execution also the phase. With several IPUs it also has the
+        bytes that the stage keeps on the chip for its backward pass, and the share of time that its
+        IPU waits (see :meth:`timeline`). Where a pipeline would be faster with a block in a
+        neighbouring stage, a line below says so.
 
         Returns:
             The table. ``print`` shows it as text, a notebook as HTML; ``rows`` is a list with a
@@ -117,18 +127,23 @@ class Reports:
             >>> _ = opts.showCompilationProgressBar(False)
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(1, 4))
-            >>> print(model.partition_summary())
-            stage  IPU  blocks  modules  parameters  bytes  share  FLOPs  stash   idle
-                0    0  wide    0                30    120  68.2%     48      0  33.3%
-                1    1  narrow  1                14     56  31.8%     24      0  66.7%
+            >>> table = model.partition_summary()  # print(table) shows it
+            >>> [(row["blocks"], row["parameter_bytes"], row["flops"]) for row in table.rows]
+            [(['wide'], 120, 48), (['narrow'], 56, 24)]
         """
         executable = self.programs.require("partition_summary").executable
-        shares, blocks = executable.shares(), _C.block_report(executable.ir("rewrite"))
-        schedule = Schedule(executable.ir("place"))
-        flops = {block["name"]: block["forward"] + block["backward"] for block in blocks}
-        return partition.PartitionTable(shares, flops, schedule,
-                                        Timeline(schedule, FlopCosts()),
-                                        best_move(shares, blocks, schedule))
+        blocks, placed = executable.ir("rewrite"), executable.ir("place")
+        options = self.wrapped.options
+        cycles = _C.block_costs(blocks, target_of(options), settings_of(options))
+        by_block = partition.BlockWork(_C.block_report(blocks), cycles)
+        shares, schedule, costs = executable.shares(), Schedule(placed), self._costs(placed)
+        return partition.PartitionTable(shares, by_block, schedule, Timeline(schedule, costs),
+                                        best_move(shares, cycles, schedule, costs))
+
+    def _costs(self, text: str) -> DeviceCosts:
+        """Of the text of the placed program, by the target of the options."""
+        options = self.wrapped.options
+        return DeviceCosts(_C.program_costs(text, target_of(options), settings_of(options)))
 
     def schedule(self) -> Schedule:
         """When each task of the program handles which micro-batch.
@@ -168,15 +183,17 @@ class Reports:
     def timeline(self) -> Timeline:
         """What each IPU does when, in one step: one weight update, or one call for inference.
 
-        It is computed from :meth:`schedule`, the program does not run. Each IPU runs its tasks in
-        the order of the schedule. It begins one when what the task reads is there, and ends one
-        when what holds the results has room. A FLOP takes one unit of time, transfers take none.
+        It is computed from :meth:`schedule` and the cycles of operations and transfers on the
+        target of the options (Mk2 without one); the program does not run. Each IPU runs its tasks
+        in the order of the schedule. It begins one when what the task reads is there, and ends one
+        when what holds the results has room.
 
         Returns:
             ``rows`` is a list of what happens, each row with ``replica``, ``ipu``, ``kind``
             (``"compute"``, ``"exchange"``, ``"host"``, ``"all_reduce"``, ``"update"`` or
             ``"idle"``), ``task``, ``micro_batch``, ``begin`` and ``end``. ``span`` is the time of
-            the step in ``units``, ``idle_share(ipu=None)`` the share of it that IPUs wait.
+            the step in ``units`` (``"cycles"``), ``idle_share(ipu=None)`` the share of it that IPUs
+            wait.
             ``to_perfetto(path)`` and ``plot(path)`` write files; a notebook shows a picture.
 
         Raises:
@@ -192,12 +209,14 @@ class Reports:
             >>> _ = opts.showCompilationProgressBar(False)
             >>> model = poptorch.inferenceModel(net, opts)
             >>> model.compile(torch.ones(4, 4))
-            >>> model.timeline().idle_share()  # each IPU waits for one of five rounds
-            0.2
+            >>> line = model.timeline()
+            >>> 0.1 < line.idle_share() < 0.3  # each IPU waits for about one of five rounds
+            True
         """
-        schedule = Schedule(self.programs.require("timeline").executable.ir("place"))
-        replicas = self.wrapped.options.replication_factor
-        return Timeline(schedule, current_costs(), replicas)
+        text = self.programs.require("timeline").executable.ir("place")
+        stages = switches.current_stage_costs()
+        costs = self._costs(text) if stages is None else StageCosts(stages)
+        return Timeline(Schedule(text), costs, self.wrapped.options.replication_factor)
 
     def op_report(self, algorithms: bool = False) -> dict[str, Any]:
         """How many ops of each name the program has, by phase: forward, backward, update.

@@ -11,6 +11,7 @@ import torch
 from poptorch._base import interrupts
 from poptorch._capture.process_state import one_at_a_time
 from poptorch._device.device import Device
+from poptorch._device.memory_check import check_tile_memory
 from poptorch._executor.compilation import Compilation
 from poptorch._files import executable as files
 from poptorch._optimizer.live_states import live
@@ -229,6 +230,7 @@ class Saving:
                 self._check_optimizer(interface)
             settings.check_buffers(options, wrapped.user_model, interface.changed_buffers())
         executable = file.executable(settings.compile_options(options))
+        check_tile_memory(executable.ir("place"), options)
         with file.guard("interface.json"):
             interface.check_states(executable)
             compiled = CompiledModel.of(interface, executable, wrapped.model, options,

@@ -9,6 +9,7 @@ from pathlib import Path
 from poptorch import profiling
 from poptorch._base.environment import json_object
 from poptorch._reports import work
+from poptorch._reports.device.report import DeviceReport
 from poptorch.options import Options
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
@@ -41,7 +42,7 @@ class ProfileReport:
             return None
         return cls(Path(folder).absolute() / options.model_name, options)
 
-    def compiled(self, executable) -> None:
+    def compiled(self, executable, device_report: DeviceReport) -> None:
         """Writes what is known about a compiled program, and from now on the trace."""
         if not self._is_begun:
             self._folder = _free(self._folder)
@@ -56,6 +57,8 @@ class ProfileReport:
                   "ipus": executable.ipus, "host": executable.host_form()}
         text = json.dumps(report, indent=1)
         (self._folder / "report.json").write_text(text + "\n", encoding="utf-8")
+        device_report.to_json(self._folder / "device_report.json")
+        device_report.to_html(self._folder / "device_report.html")
         if not self._is_begun:
             self._is_begun = True
             self.recording.write_at_exit()

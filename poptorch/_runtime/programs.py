@@ -3,8 +3,11 @@
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from poptorch._device.device import Device
+from poptorch._reports.device.options import report_of
+from poptorch._reports.device.report import DeviceReport
 from poptorch._reports.profile_report import ProfileReport
 from poptorch._runtime import device_memory
 from poptorch._runtime.compiled import CompiledModel
@@ -30,7 +33,7 @@ class ProgramInfo(NamedTuple):
 
 
 class Programs:
-    """Adds programs, and hands over what they share when another one becomes current.
+    """Adds programs, and hands over what they share when a different one becomes current.
 
     The weights of each program follow those of the module and of all other programs
     (:class:`WeightLink`). The optimizer's state, the state of the random generator and the buffers
@@ -47,6 +50,7 @@ class Programs:
         self._carried: CarriedOver | None = None  # until the next add()
         self.current: CompiledModel | None = None
         self.all: dict[CompiledModel, ProgramInfo] = {}
+        self._device_reports: WeakKeyDictionary[CompiledModel, DeviceReport] = WeakKeyDictionary()
 
     def require(self, where: str) -> CompiledModel:
         """The current program; without one, an Error that names the method ``where``."""
@@ -55,6 +59,18 @@ class Programs:
             raise Error(f"[{where}] Model has not been compiled or has been destroyed. "
                         f"Call it, or compile() it, first.")
         return program
+
+    def device_report(self, program: CompiledModel) -> DeviceReport:
+        """What a program costs on an IPU system; made once."""
+        known = self._device_reports.get(program)
+        if known is None:
+            wrapped, spec = self._wrapped, program.interface.spec
+            known = self._device_reports[program] = report_of(
+                program.executable.ir("place"), wrapped.options, wrapped.given_options,
+                samples=program.arguments.samples(),
+                title=f"{type(wrapped.user_model).__name__}, {wrapped.options.model_name}",
+                is_training=spec.training)
+        return known
 
     def add(self, program: CompiledModel, begin: float, reason: str,
             restore: Callable[[], None] = lambda: None) -> None:
@@ -73,7 +89,7 @@ class Programs:
             restore()
             self._device.take(self._ipus(program))
             if self._report is not None:
-                self._report.compiled(program.executable)
+                self._report.compiled(program.executable, self.device_report(program))
         except BaseException:
             self._give_up(carried)
             raise

@@ -69,8 +69,9 @@ class Reports(OptionGroup, part_of="Options"):
         """Writes a report about the compiled model and its runs.
 
         The report is in ``<profile_dir>/<model name>``: the IR after each step, memory, ops and
-        compile times as JSON, and a trace of steps and runs that chrome://tracing and Perfetto
-        open. Where another model of the process has that folder, ``.2`` or a higher number is
+        compile times as JSON, a trace of steps and runs that chrome://tracing and Perfetto
+        open, and the report of :meth:`PoplarExecutor.report` (``device_report.html`` and
+        ``device_report.json``). Where another model of the process has that folder, ``.2`` or a higher number is
         added to its name. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS``
         overrides ``profile_dir``.
 

@@ -175,8 +175,6 @@ def test_attachment():
     assert model.isAttachedToDevice() is False and model._is_attached is False
     model(torch.ones(2))
     assert model.isAttachedToDevice() is True and model._is_attached is True
-    with pytest.raises(poptorch.Error, match="cycleCount. is not implemented: .*cycle counts"):
-        model.cycleCount()
     model.destroy()
     assert model.isAttachedToDevice() is False
     with pytest.raises(poptorch.Error, match="Device is not attached"):

@@ -153,10 +153,25 @@ def test_profile_report(tmp_path):
     assert report["memory_bytes"] and report["ops"] and report["step_times_ns"]["place"] > 0
     assert report["options"]["model_name"] == "net"
     assert report["host"]["form"] == "inline" and report["host"]["reason"]
+    device = poptorch.DeviceReport.from_json(folder / "device_report.json")
+    assert device.title == "Net, net" and device.options["model_name"] == "'net'"
+    assert "<title>Net, net</title>" in (folder / "device_report.html").read_text()
     trace = json.loads((folder / "trace.json").read_text())["traceEvents"]
     names = [event["name"] for event in trace]
     assert names == ["capture", "translate", "rewrite", "place", "lower", "schedule", "plan",
                      "assemble", "run", "iteration 0"]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_cycles_of_each_run_are_logged(is_on, capsys):
+    model = poptorch.inferenceModel(Net(), quiet(logCycleCount=is_on))
+    poptorch.setLogLevel("DEBUG")
+    try:
+        model(X), model(X)
+    finally:
+        poptorch.setLogLevel("WARN")
+    line = f"[DEBUG] Total number of IPU cycles: {model.cycleCount()}"
+    assert capsys.readouterr().err.count(line) == 2 * is_on
 
 
 def test_profile_reports_of_several_models(tmp_path):

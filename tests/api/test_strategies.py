@@ -290,10 +290,12 @@ def test_summary(capsys):
     table = model.partition_summary()
     assert not capsys.readouterr().out
     print(table)
+    cycles = [f"{row['cycles']:,.0f}" for row in table.rows]
+    assert cycles[0] == cycles[1] and len(cycles[0]) == 5
     assert capsys.readouterr().out.splitlines() == [
-        "phase  stage  IPU  blocks  modules   parameters  bytes  share  FLOPs",
-        "    0      0    0  A       layers.0           6     24  50.0%      8",
-        "    1      0    0  <B>     layers.1           6     24  50.0%      8"]
+        "phase  stage  IPU  blocks  modules   parameters  bytes  share  FLOPs  cycles",
+        f"    0      0    0  A       layers.0           6     24  50.0%      8   {cycles[0]}",
+        f"    1      0    0  <B>     layers.1           6     24  50.0%      8   {cycles[1]}"]
     assert repr(table) == str(table) and [row["blocks"] for row in table.rows] == [["A"], ["<B>"]]
     assert table._repr_html_().startswith("<table><tr><th>phase</th><th>stage</th>")
     assert table._repr_html_().count("<tr>") == 3 and "<td>&lt;B&gt;</td>" in table._repr_html_()

@@ -10,8 +10,7 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._annotations.strategy_rows import KINDS
-from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
-from poptorch._executor import attachment
+from poptorch._base.unimplemented import LATER
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
 
@@ -153,9 +152,6 @@ def options_without_effect() -> str:
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
-    lines += ["", "poptorch checks and stores these without a warning. They change only "
-              "attributes in the IR text:", "", "| name | requires |", "|---|---|"]
-    lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
     lines += ["", "Deprecated options have no effect and cause a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
@@ -233,7 +229,10 @@ def models() -> str:
     return "\n".join([
         _functions("Models", "trainingModel inferenceModel load identity_loss"),
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
+        class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
+        _functions("Without running", "estimate fit", 3),
+        class_("poptorch.Fit", poptorch.Fit),
         _functions("Around a compilation",
                    "registerPreCompileHook registerPostCompileHook isRunningOnIpu "
                    "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion "
@@ -323,19 +322,9 @@ def custom_ops() -> str:
     return _functions("Custom ops", "custom_op include_path") + "\n" + "\n".join(lines) + "\n"
 
 
-def not_implemented() -> str:
-    """docs/reference/not_there_yet.md."""
-    lines = ["# Functions and classes that are not implemented\n",
-             "These names exist. Calling one raises a `poptorch.Error`.\n",
-             "| name | requires |", "|---|---|"]
-    methods = re.findall(r'_not_implemented\("(\w+)", "(\w+)"\)', inspect.getsource(attachment))
-    lines += [f"| `poptorch.PoplarExecutor.{name}` | {LATER[work]} |" for name, work in methods]
-    return "\n".join(lines) + "\n"
-
-
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
          "algorithms.md": algorithms,
          "models.md": models, "blocks.md": blocks, "directives.md": directives,
          "extra_functions.md": extra_functions, "custom_ops.md": custom_ops,
-         "optimizers.md": optimizers, "testing.md": testing, "not_there_yet.md": not_implemented}
+         "optimizers.md": optimizers, "testing.md": testing}

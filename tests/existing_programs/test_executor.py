@@ -265,11 +265,6 @@ def test_several_marked_losses_and_numbers():
     assert not any(torch.equal(p, q) for p, q in zip(net.parameters(), before))
 
 
-def test_what_comes_later_says_so():
-    with pytest.raises(poptorch.Error, match=r"\[cycleCount\] is not implemented"):
-        wrapped(Net()).cycleCount()
-
-
 def test_training_and_validation_take_turns():
     """As frameworks do it: each detaches before the other one runs, on one device."""
     net = Net()

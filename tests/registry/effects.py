@@ -36,6 +36,8 @@ EFFECTS = {
     "target": "tests/device/test_targets.py::test_what_chooses_the_target",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
+    "syncPattern": "tests/place/test_facts.py::"
+                   "test_which_ipus_meet[SyncPattern.SinglePipeline-single_pipeline]",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
     "recompilation":
         "tests/api/test_recompilation.py::test_programs_tell_their_signature_and_reason",
@@ -43,6 +45,7 @@ EFFECTS = {
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",
     "modelName": _REPORTS + "test_progress_bar_and_model_name",
+    "logCycleCount": _REPORTS + "test_cycles_of_each_run_are_logged",
     "enableProfiling": _REPORTS + "test_profile_report",
     "sourceLocationExcludes": _REPORTS + "test_location_excludes",
     "appendToLocationExcludes": _REPORTS + "test_location_excludes",
@@ -50,6 +53,10 @@ EFFECTS = {
     **{f"TensorLocations.set{kind}Location": f"{_LOCATIONS}test_each_kind_moves[{kind}]"
        for kind in ("Weight", "Optimizer", "Accumulator", "Activation")},
     "TensorLocationSettings.useOnChipStorage": _LOCATIONS + "test_each_kind_moves[Weight]",
+    "TensorLocations.numIOTiles": "tests/place/test_facts.py::test_tiles_that_only_transfer["
+                                  "WithoutBlocks-kind=\"sharded\", stages=1]",
+    "TensorLocationSettings.useIOTilesToLoad": _LOCATIONS + "test_io_tiles_load_and_store[Weight]",
+    "TensorLocationSettings.useIOTilesToStore": _LOCATIONS + "test_io_tiles_load_and_store[Weight]",
     "TensorLocationSettings.minElementsForOffChip": _LOCATIONS + "test_small_tensors_stay",
     "TensorLocationSettings.useReplicatedTensorSharding":
         "tests/translate/test_sharding.py::test_each_replica_has_a_part_of_the_states[2]",

@@ -9,6 +9,7 @@ _PROGRAMS = "tests/existing_programs/"
 _DATA = "tests/data/"
 _PUBLIC_OPS = "tests/public_ops/"
 _STRATEGIES = "tests/api/test_strategies.py::"
+_REPORT = "tests/reports/device/test_report.py::"
 _PLACES = "tests/capture/graph/test_source_location.py::"
 
 HELPERS = {
@@ -81,7 +82,13 @@ EXECUTOR = {
     "PoplarExecutor.isAttachedToDevice": _API + "test_effects_device.py::test_attachment",
     "PoplarExecutor.attachToDevice": _API + "test_attachment.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.detachFromDevice": _API + "test_attachment.py::test_memory_is_given_back",
-    "PoplarExecutor.cycleCount": _API + "test_effects_device.py::test_attachment",
+    "PoplarExecutor.cycleCount": _REPORT + "test_cycle_count",
+    "PoplarExecutor.report": _REPORT + "test_a_report_of_a_pipeline",
+    "DeviceReport": _REPORT + "test_a_report_of_a_pipeline",
+    "DeviceReport.from_json": _REPORT + "test_files",
+    "DeviceReport.to_json": _REPORT + "test_files",
+    "DeviceReport.to_html": _REPORT + "test_pages",
+    "DeviceReport.diff": _REPORT + "test_differences",
     "PoplarExecutor.ir": _API + "test_executor.py::test_reports",
     "PoplarExecutor.memory_report": _API + "test_executor.py::test_reports",
     "PoplarExecutor.op_report": _API + "test_executor.py::test_reports",
@@ -121,6 +128,10 @@ PARALLEL = {
     "removeBlocks": _API + "test_blocks.py::test_remove_blocks_works_on_all_parts",
     "module_repr": _STRATEGIES + "test_module_repr",
     "NameScope": _STRATEGIES + "test_name_scopes_are_prefixes",
+    "estimate": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
+    "fit": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
+    "Fit": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
+    "Fit.apply": "tests/estimate/test_fit.py::test_more_ipus_where_weights_alone_are_too_large",
     "PoplarExecutor.partition_summary": _STRATEGIES + "test_summary",
     "Stage": _STAGES,
     "Stage.blocks": _STAGES,

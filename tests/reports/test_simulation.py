@@ -1,25 +1,29 @@
-"""Costs that price what FLOPs leave out: transfers to the host and between IPUs."""
+"""Transfers to the host and between IPUs take the time that costs give them."""
 
 import random
 
 import pytest
 
-from poptorch._reports.schedule import Edge, Schedule
-from poptorch._reports.simulation import FlopCosts, Simulation
+from poptorch._reports.schedule import Edge, Schedule, Task
+from poptorch._reports.simulation import Simulation, StageCosts
 from tests.tasks.pipelines import Pipeline, drawn
 from tests.tasks.test_schedule import scheduled
 
 
-class ByteCosts(FlopCosts):
+class ByteCosts(StageCosts):
     """FLOPs, and for each byte of a transfer the given times."""
-
-    units = "cycles"
 
     def __init__(self, host: float = 0.0, edge: float = 0.0):
         self._host, self._edge = host, edge
 
-    def host(self, nbytes: int) -> float:
-        return self._host * nbytes
+    def task(self, task: Task) -> float:
+        return task.flops
+
+    def host_in(self, task: Task) -> float:
+        return self._host * task.bytes_in
+
+    def host_out(self, task: Task) -> float:
+        return self._host * task.bytes_out
 
     def edge(self, edge: Edge) -> float:
         return self._edge * edge.bytes
@@ -33,13 +37,13 @@ def busy(simulation, kind):
 def test_transfers_take_the_time_that_costs_give_them(seed):
     schedule = Schedule(scheduled(drawn(random.Random(seed))))
     simulation = Simulation(schedule, ByteCosts(host=2.0, edge=3.0))
-    count, ipus = schedule.micro_batches, {task.name: task.ipu for task in schedule.tasks}
+    count = schedule.micro_batches
     nbytes = sum(task.bytes_in + task.bytes_out for task in schedule.tasks)
     assert busy(simulation, "host") == 2.0 * count * nbytes
-    moved = sum(edge.bytes for edge in schedule.edges
-                if edge.memory == "streaming" or ipus[edge.source] != ipus[edge.target])
+    moved = sum((edge.bytes + edge.stored_bytes) / 2 if edge.memory == "streaming" else edge.bytes
+                for edge in schedule.edges)
     assert busy(simulation, "exchange") == 3.0 * count * moved
-    free = Simulation(schedule, FlopCosts())
+    free = Simulation(schedule, ByteCosts())
     assert busy(free, "host") == busy(free, "exchange") == 0
     assert simulation.span >= free.span
 

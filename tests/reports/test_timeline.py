@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from poptorch import testing
+from poptorch import _C, testing
+from poptorch._base import switches
+from poptorch._reports.device.costs import DeviceCosts
 from poptorch._reports.schedule import Schedule
-from poptorch._reports.simulation import FlopCosts, current_costs
+from poptorch._reports.simulation import StageCosts
 from poptorch._reports.timeline import Timeline
 from poptorch.errors import Error
 from tests.tasks.pipelines import SCHEDULES, Pipeline, drawn
@@ -23,7 +25,8 @@ def timeline(pipeline, costs=None, replicas=1):
     """With a cost for each stage; without costs, 1 for each."""
     costs = costs or dict.fromkeys(range(pipeline.stages), 1.0)
     with testing.stage_costs(costs):
-        return Timeline(Schedule(scheduled(pipeline)), current_costs(), replicas)
+        stages = switches.current_stage_costs()
+        return Timeline(Schedule(scheduled(pipeline)), StageCosts(stages), replicas)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -111,12 +114,18 @@ def test_more_micro_batches_never_raise_the_idle_share(schedule):
     assert all(one >= then - 1e-12 for one, then in zip(shares, shares[1:]))
 
 
-def test_flops_are_the_costs_outside_of_stage_costs():
-    schedule = Schedule(scheduled(Pipeline(2, 3, "grouped")))
-    line = Timeline(schedule, current_costs())
-    assert isinstance(current_costs(), FlopCosts) and line.units == "relative"
-    assert [task.flops for task in schedule.tasks] == [8, 8, 8]  # a relu each
-    assert line.span == 3 * 2 * 8  # IPU 0 never waits
+def test_cycles_of_the_device():
+    text = scheduled(Pipeline(2, 3, "grouped"))
+    schedule, costs = Schedule(text), DeviceCosts(_C.program_costs(text, "gc200"))
+    line = Timeline(schedule, costs)
+    assert line.units == "cycles"
+    of_task = {task.name: costs.task(task) for task in schedule.tasks}
+    assert all(row.end - row.begin == pytest.approx(of_task[row.task])
+               for row in line.rows if row.kind == "compute")
+    stash = next(edge for edge in schedule.edges if edge.depth > 1)
+    copies = [row for row in line.rows if (row.task, row.kind) == (stash.target, "exchange")]
+    # From the other IPU and from the stash.
+    assert len(copies) == 2 * 3 and all(row.end > row.begin for row in copies)
 
 
 def test_replicas_do_the_same_at_the_same_time():
@@ -146,7 +155,7 @@ def test_the_host_and_copies_have_rows():
 def test_costs_that_make_no_sense(costs, error, words):
     with pytest.raises(error, match=words):
         timeline(Pipeline(2, 3, "grouped"), costs)
-    assert isinstance(current_costs(), FlopCosts)
+    assert switches.current_stage_costs() is None
 
 
 def test_an_ipu_that_is_not_used():
@@ -159,7 +168,7 @@ def test_a_text_whose_tasks_wait_for_each_other():
     """A text of a file may be any."""
     text = scheduled(Pipeline(2, 3, "grouped")).replace("depth=3", "depth=1")
     with pytest.raises(Error, match=r"\[timeline\] the tasks of the program wait for each other"):
-        Timeline(Schedule(text), FlopCosts())
+        Timeline(Schedule(text), StageCosts({0: 1.0, 1: 1.0}))
 
 
 # -- files -------------------------------------------------------------------------------------

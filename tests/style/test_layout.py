@@ -22,6 +22,7 @@ INCLUDE_ORDER = [
     ["lower"],
     ["schedule"],
     ["plan"],
+    ["estimate"],
     ["assemble"],
     ["run"],
     ["kernels"],
@@ -42,6 +43,7 @@ def _files(*suffixes):
 
 PYTHON = _files(".py", ".pyi")
 CPP = _files(*CPP_SUFFIXES)
+WEB = _files(".css", ".html", ".js")
 
 
 def _report(problems):
@@ -53,14 +55,14 @@ def _name(path):
 
 
 def test_files_are_short():
-    counts = {path: len(path.read_text().splitlines()) for path in PYTHON + CPP}
+    counts = {path: len(path.read_text().splitlines()) for path in PYTHON + CPP + WEB}
     too_long = {path: count for path, count in counts.items() if count > FILE_LINES}
     _report([f"{_name(p)}: {count} lines, limit {FILE_LINES}" for p, count in too_long.items()])
 
 
 def test_lines_fit():
     problems = []
-    for path in PYTHON + CPP:
+    for path in PYTHON + CPP + WEB:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if len(line) > COLUMNS:
                 problems.append(f"{_name(path)}:{number}: {len(line)} columns, limit {COLUMNS}")

@@ -213,3 +213,26 @@ graph micro {
     message = ('[place] there is no recomputation "always". It is one of auto, off, stages.')
     with pytest.raises(poptorch.Error, match=re.escape(message)):
         _C.compile(_C.parse(text), {}, None)
+
+
+@pytest.mark.parametrize("recomputation", [Recomputation.Off, Recomputation.Auto])
+def test_cpu_moves_what_crosses(recomputation):
+    """Values that no task keeps any more are not moved to streaming memory."""
+    model = trained(recomputation=recomputation, off_chip=True)
+    placed, lowered = (sorted(re.findall(r"%(\S+) = remote_(\w+) ", model.ir(step)))
+                       for step in ("place", "lower"))
+    assert placed == lowered and placed
+
+
+@pytest.mark.parametrize("off_chip", [False, True])
+def test_save_and_load(off_chip, tmp_path):
+    """A loaded program recomputes as the saved one, with the same random state."""
+    model, x = trained(off_chip=off_chip), torch.randn(12, 8)
+    model(x)
+    again = poptorch.load(model.save(tmp_path / "net.poptorch"))
+    assert again.ir("place") == model.ir("place") and "recompute=1" in again.ir("place")
+    assert again.schedule().edges == model.schedule().edges
+    check_equal_bits([model(x), model(x)], [again(x), again(x)])
+    for one in (model, again):
+        one.copyWeightsToHost()
+    check_equal_bits(model.state_dict(), again.state_dict())

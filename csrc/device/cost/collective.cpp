@@ -12,8 +12,7 @@ namespace {
 // Links that join an IPU with each of its two neighbours on a ring.
 constexpr int64_t ring_links = 2;
 
-double link_cycles(const Call& call, double bytes, int64_t links) {
-  const Target& target = call.target;
+double link_cycles(const Target& target, double bytes, int64_t links) {
   const double rate = static_cast<double>(std::min(links, target.links)) *
                       target.link_bytes_per_second * target.link_efficiency;
   return bytes / rate * target.clock_hz;
@@ -21,9 +20,7 @@ double link_cycles(const Call& call, double bytes, int64_t links) {
 
 Cost copy_cost(const Call& call) {
   Steps steps(call);
-  const Target& target = call.target;
-  steps.add(0, link_cycles(call, ops::operands_bytes(call), ring_links) +
-                   target.global_sync_seconds * target.clock_hz);
+  steps.add(0, neighbour_cycles(ops::operands_bytes(call), call.target));
   return steps.cost;
 }
 
@@ -38,17 +35,40 @@ Cost all_reduce_cost(const Call& call) {
   if (replicas == 1) return steps.cost;
   const double rounds = 2 * (replicas - 1) / replicas;
   const double hops = 2 * (replicas - 1);
-  steps.add(0, link_cycles(call, bytes * rounds, 2 * ring_links) +
+  steps.add(0, link_cycles(target, bytes * rounds, 2 * ring_links) +
                    hops * target.global_sync_seconds * target.clock_hz);
+  for (size_t i = 0; i < call.count(); ++i) {
+    const ir::Type& x = call.operand(i);
+    steps.add_elementwise(call.share(x), ir::item_bytes(x.dtype), 3);
+  }
+  return steps.cost;
+}
+
+// Half of an all_reduce: the parts of `shards` replicas go round once.
+template <bool sums>
+Cost part_cost(const Call& call) {
+  Steps steps(call);
+  const Target& target = call.target;
+  const auto shards = static_cast<double>(call.attrs().get_int(ir::attr::shards));
+  const double whole = sums ? ops::operands_bytes(call) : ops::results_bytes(call);
+  steps.add(0, link_cycles(target, whole * (shards - 1) / shards, 2 * ring_links) +
+                   (shards - 1) * target.global_sync_seconds * target.clock_hz);
   const ir::Type& x = call.operand(0);
-  steps.add_elementwise(call.share(x), ir::item_bytes(x.dtype), 3);
+  if (sums) steps.add_elementwise(call.share(x), ir::item_bytes(x.dtype), 3);
   return steps.cost;
 }
 
 }  // namespace
 
+double neighbour_cycles(double bytes, const Target& target) {
+  return link_cycles(target, bytes, ring_links) + target.global_sync_seconds * target.clock_hz;
+}
+
 std::vector<CostRow> collective_costs() {
-  return {{"ipu_copy", copy_cost}, {"all_reduce", all_reduce_cost}};
+  return {{"ipu_copy", copy_cost},
+          {"all_reduce", all_reduce_cost},
+          {"reduce_scatter", part_cost<true>},
+          {"all_gather", part_cost<false>}};
 }
 
 }  // namespace poptorch::device

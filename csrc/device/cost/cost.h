@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "device/target.h"
 #include "ir/graph.h"
@@ -17,6 +18,8 @@ struct Settings {
   bool has_dithering = false;      // convolutions begin on tiles of their own
   int64_t io_tiles = 0;            // of an IPU: they transfer data and do not compute
   int64_t replicas = 1;
+
+  bool operator==(const Settings&) const = default;
 };
 
 struct Cost {
@@ -46,6 +49,16 @@ Target compute_part(const Target& target, const Settings& settings);
 
 // The op must be verified; the body of a loop does not count. `target` is a whole IPU.
 Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings = {});
+
+// The rules of costs come by family.
+struct Family {
+  std::string_view name;  // bound: ops without a rule
+  double error = 0;       // 90 % of points lie within a factor of 1 + error
+};
+const Family& family_of(ir::OpName name);
+
+// Of an exchange of so many bytes between neighbouring IPUs, without the step that it is part of.
+double neighbour_cycles(double bytes, const Target& target);
 
 // Highest address in use on a tile: partial sums of the matrix unit lie in interleaved memory, of
 // which the start is fixed, and operands that are read together in memory elements of their own.

@@ -1,0 +1,1 @@
+"""What a model would cost on an IPU system, without running it."""
