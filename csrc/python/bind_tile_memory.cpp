@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "device/cost/multi_conv.h"
 #include "estimate/tile_memory.h"
 #include "place/work_report.h"
 #include "python/bind.h"
@@ -95,8 +96,10 @@ py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
 py::list tile_memory(const std::string& text, const py::object& target,
                      const py::dict& settings) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
-  estimate::CostTable table(target_from(target),
-                            [&](int64_t ipu) { return settings_from(settings, ipu); });
+  const device::Target machine = target_from(target);
+  const auto settings_of = [&](int64_t ipu) { return settings_from(settings, ipu); };
+  device::share_tiles(*module, machine, settings_of);
+  estimate::CostTable table(machine, settings_of);
   py::list out;
   for (const estimate::IpuTiles& ipu : estimate::tile_memory(*module, table)) {
     out.append(ipu_dict(ipu, static_cast<int64_t>(py::len(out))));

@@ -1,16 +1,13 @@
 """Settings that change what ops cost. Each test fails if its setting is ignored."""
 
-import re
-
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import poptorch
 from poptorch import MultiConv, MultiConvPlanType, _C
 from poptorch._device.cost_settings import settings_of, target_of
-from tests.device.test_costs import convolution, cost, product, unary
+from tests.device.test_costs import cost, product, unary
 from tests.helpers import quiet_options
 
 
@@ -42,15 +39,15 @@ def test_stable_norms_take_longer(norm):
     plain, stable = (placed(Net(), x, options=quiet_options(enableStableNorm=is_on))
                      for is_on in (False, True))
     name = "batch_norm" if isinstance(norm, nn.BatchNorm2d) else "native_group_norm"
-    assert cycles(stable, name) > 1.1 * cycles(plain, name) > 0
-    assert cycles(stable) == cycles(plain)
+    assert cycles(stable, name) > cycles(plain, name) > 0
+    assert [c for c in stable if c["op"] != name] == [c for c in plain if c["op"] != name]
     bytes_of = [next(c for c in costs if c["op"] == name)["temporary_bytes"]
                 for costs in (plain, stable)]
     assert bytes_of[1] > bytes_of[0]
 
 
 def test_io_tiles_do_not_compute():
-    text = product(512, 768, 768)
+    text = unary("gelu", 4096, 1024)
     found = [cost(text, io_tiles=tiles) for tiles in (0, 32, 192)]
     assert found[0]["cycles"] < found[1]["cycles"] <= found[2]["cycles"]
     assert found[0]["operand_bytes"] < found[1]["operand_bytes"] < found[2]["operand_bytes"]
@@ -121,8 +118,8 @@ def test_cycle_back_off_takes_longer_and_fewer_tiles():
 
 def test_reserved_tiles_are_never_faster(alone):
     found = [cycles(together(MultiConv().perConvReservedTiles(tiles)), "convolution")
-             for tiles in (0, 700, 1400)]
-    assert found[0] <= found[1] < found[2] == alone  # two of 1400 have no room
+             for tiles in (0, 300, 1400)]
+    assert found[0] < found[1] <= found[2] == alone  # two of 1400 have no room
 
 
 def test_each_convolution_of_a_group_has_its_memory():
@@ -164,10 +161,7 @@ def test_set_available_memory_acts():
 
 @pytest.mark.parametrize("mode", ["InputChannels", "ReducingDim", "OutputChannels"])
 def test_a_serialized_product_takes_less_memory(mode):
-    def forward(m, x):
-        factor = m.factor
-        return poptorch.serializedMatMul(
-            x, m.weight, getattr(poptorch.MatMulSerializationMode, mode), factor)
+    cut = getattr(poptorch.MatMulSerializationMode, mode)
 
     class Net(nn.Module):
         def __init__(self, factor):
@@ -175,7 +169,8 @@ def test_a_serialized_product_takes_less_memory(mode):
             self.weight = nn.Parameter(torch.zeros(1024, 4096).half())
             self.factor = factor
 
-        forward = forward
+        def forward(self, x):
+            return poptorch.serializedMatMul(x, self.weight, cut, self.factor)
 
     x = torch.zeros(1024, 1024).half()
     products = ("matmul", "addmm")

@@ -10,7 +10,7 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._annotations.strategy_rows import KINDS
-from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
+from poptorch._base.unimplemented import LATER
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
 
@@ -152,9 +152,6 @@ def options_without_effect() -> str:
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
-    lines += ["", "poptorch checks and stores these without a warning. They change only "
-              "attributes in the IR text:", "", "| name | requires |", "|---|---|"]
-    lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
     lines += ["", "Deprecated options have no effect and cause a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():

@@ -28,6 +28,11 @@ EFFECTS = {
     "useIpuModel": _DEVICE + "test_use_ipu_model",
     "useIpuId": _DEVICE + "test_one_executor_holds_a_device",
     "system": "tests/device/test_systems.py::test_the_option_chooses_the_system",
+    "setAvailableMemoryProportion":
+        "tests/device/test_settings.py::test_each_ipu_has_its_proportion",
+    "enableStableNorm": "tests/device/test_settings.py::test_stable_norms_take_longer",
+    "Training.setConvolutionDithering":
+        "tests/device/test_settings.py::test_dithering_is_kept_for_the_memory_of_tiles",
     "target": "tests/device/test_targets.py::test_what_chooses_the_target",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
