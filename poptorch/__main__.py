@@ -1,7 +1,7 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
 shows what is done with a call of torch, ``... compare`` compares a model with PyTorch,
-``... report`` says what a model costs on IPUs, ``... devices`` lists the devices of the IPU system, and ``... include`` prints the folder of the
-C++ header."""
+``... report`` says what a model costs on IPUs, ``... devices`` lists the devices of the IPU
+system, and ``... include`` prints the folder of the C++ header."""
 
 import argparse
 import json

@@ -23,8 +23,8 @@ class Costs(Protocol):
         """The computation of one micro-batch."""
 
     def edge(self, edge: Edge) -> float:
-        """The transfer of one micro-batch, at the IPU that takes it; through streaming memory the
-        store and the load, half each."""
+        """The transfer of one micro-batch, at the IPU that takes it; of a stash, on the chip or in
+        streaming memory, the store and the load, half each."""
 
     def host_in(self, task: Task) -> float:
         """What the task reads from the host for one micro-batch."""
@@ -93,7 +93,7 @@ class _Traffic:
     """What a task reads and sends: by the compute tiles in its own turn, by the IO tiles while
     other tasks compute."""
 
-    copies: list[Edge] = field(default_factory=list)  # from other IPUs and stashes
+    copies: list[Edge] = field(default_factory=list)  # from other IPUs
     loads: list[Edge] = field(default_factory=list)
     stores: list[Edge] = field(default_factory=list)
     inputs: list[Transfer] = field(default_factory=list)
@@ -346,10 +346,11 @@ def _traffic(schedule: Schedule, costs: Costs) -> dict[str, _Traffic]:
     ipus = {task.name: task.ipu for task in schedule.tasks}
     for edge in schedule.edges:
         source, target = found[edge.source], found[edge.target]
-        if edge.memory == "streaming":
+        is_stash = ipus[edge.source] == ipus[edge.target] and edge.memory == "chip"
+        if edge.memory == "streaming" or (is_stash and costs.edge(edge)):
             (source.behind if edge.stores_by_io_tiles else source.stores).append(edge)
             (target.ahead if edge.loads_by_io_tiles else target.loads).append(edge)
-        elif ipus[edge.source] != ipus[edge.target] or costs.edge(edge):
+        elif not is_stash:
             target.copies.append(edge)
     for transfer in schedule.transfers:
         one, is_input = found[transfer.task], transfer.direction == "in"

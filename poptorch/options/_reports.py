@@ -71,8 +71,8 @@ class Reports(OptionGroup, part_of="Options"):
         The report is in ``<profile_dir>/<model name>``: the IR after each step, memory, ops and
         compile times as JSON, a trace of steps and runs that chrome://tracing and Perfetto
         open, and the report of :meth:`PoplarExecutor.report` (``device_report.html`` and
-        ``device_report.json``). Where another model of the process has that folder, ``.2`` or a higher number is
-        added to its name. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS``
+        ``device_report.json``). Where another model of the process has that folder, ``.2`` or a
+        higher number is added to its name. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS``
         overrides ``profile_dir``.
 
         Args:

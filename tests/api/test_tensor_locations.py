@@ -208,7 +208,8 @@ def test_weights_that_io_tiles_load_are_transfers_of_their_tasks():
              if row.memory == "streaming"]
     loaded = {"forward": 4 * (24 + 6 + 12 + 2), "backward": 4 * 12}
     assert ahead == [(task, "loop", nbytes) for task, nbytes in loaded.items()]
-    assert not any(row.memory == "streaming" for row in tiled(Weight=off_chip()).schedule().transfers)
+    transfers = tiled(Weight=off_chip()).schedule().transfers
+    assert not any(row.memory == "streaming" for row in transfers)
 
 
 def test_io_tiles_that_are_not_there_are_told_of_once(caplog, monkeypatch):

@@ -81,6 +81,6 @@ def test_arguments_that_do_not_fit(monkeypatch):
 
 def test_problems_inside_keep_all_frames(monkeypatch):
     monkeypatch.delenv(SWITCH)
-    monkeypatch.setattr("poptorch.executor.translate", int)
+    monkeypatch.setattr("poptorch._executor.translation.translate", int)
     error = caught(poptorch.inferenceModel(torch.nn.ReLU(), quiet_options()))
     assert isinstance(error, TypeError) and len(frames(error)) > 5

@@ -148,6 +148,10 @@ def test_checkpoint_is_kept():
     assert kept and all("checkpoint=true" in line for line in kept)
 
 
+def _computing(model):
+    return sum(row.end - row.begin for row in model.timeline().rows if row.kind == "compute")
+
+
 def test_work():
     """A stage that computes again does its forward work twice, but for what it does not need."""
     off, auto = (trained(recomputation=how) for how in (Recomputation.Off, None))
@@ -159,7 +163,7 @@ def test_work():
             continue
         stage = after.name.removesuffix(".back")
         assert before.flops < after.flops < before.flops + forward[stage]
-    assert off.timeline().span < auto.timeline().span
+    assert _computing(off) < _computing(auto)
 
 
 @pytest.mark.parametrize("recomputation", [Recomputation.Off, Recomputation.Auto])
