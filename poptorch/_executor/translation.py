@@ -7,7 +7,7 @@ from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._capture import capture
 from poptorch._capture.graph.captured import Captured
 from poptorch._runtime import replicas, settings
-from poptorch._runtime.arguments import Arguments, ArgsParser
+from poptorch._runtime.arguments import ArgsParser, Arguments
 from poptorch._runtime.wrapped import Wrapped
 from poptorch._translate import Program, StepSpec, translate
 from poptorch.options import Options
