@@ -5,11 +5,10 @@ import torch
 from torch import nn
 
 import poptorch
-from poptorch import MultiConv, MultiConvPlanType, _C
+from poptorch import _C, MultiConv, MultiConvPlanType
 from poptorch._device.cost_settings import settings_of, target_of
 from tests.device.test_costs import cost, product, unary
 from tests.helpers import quiet_options
-
 
 
 def placed(module, *inputs, options=None):
