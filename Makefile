@@ -4,6 +4,7 @@ PYTHON ?= $(VENV)/bin/python
 HOST_PYTHON ?= python3
 PYTEST_ARGS ?=
 FUZZ_FACTOR ?= 50
+STRESS_RUNS ?= 1000
 REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
 LIBRARIES_ARGS ?=
@@ -18,19 +19,20 @@ NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz mutants registry libraries operators tsan browser update-golden core \
-        aarch64 objects build bench docs site wheel clean
+.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators tsan browser \
+        update-golden core aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
 	@echo 'make test-slow      run the slow tests too'
 	@echo 'make fuzz           random programs, calls and bad input (FUZZ_FACTOR times the default)'
+	@echo 'make stress         1000 runs of 16 stages, 4 replicas and 64 micro-batches with random delays'
 	@echo 'make mutants        insert bugs on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make libraries      88 small models of the library transformers, compared with eager'
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
-	@echo 'make browser        open the report page in headless Chromium; pictures in build/browser'
+	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc except kernels and python, without torch'
 	@echo 'make aarch64        compile the files that need neither torch nor x86 with aarch64-linux-gnu-g++'
@@ -54,6 +56,10 @@ test-slow: $(VENV)/installed $(VENV)/bytecode
 fuzz: $(VENV)/installed
 	POPTORCH_FUZZ=$(FUZZ_FACTOR) $(PYTHON) -m pytest tests/fuzz $(PYTEST_ARGS)
 
+stress: $(VENV)/installed
+	POPTORCH_STRESS=$(STRESS_RUNS) OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n0 \
+		tests/run/test_host_stages.py -k stress $(PYTEST_ARGS)
+
 mutants: $(VENV)/installed
 	$(PYTHON) -m tests.fuzz.mutants $(MUTANTS_ARGS)
 
@@ -69,7 +75,7 @@ operators: $(VENV)/installed build/operators/installed
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan
 
-browser: $(VENV)/installed build/browser/installed
+browser: $(VENV)/installed build/browser/installed site
 	PYTHONPATH=build/browser/packages $(PYTHON) -m pytest tests/browser -n0 $(PYTEST_ARGS) \
 	  -o python_files='check_*.py'
 

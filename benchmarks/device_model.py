@@ -4,7 +4,7 @@ Example:
     python benchmarks/device_model.py --ops ops.csv --results results.csv
 
 Columns of ``--ops``: id, target, op, params, dtype, cycles, total_mem_bytes, max_tile_mem_bytes. Of
-``--results``: id, model, task. Rows without a program or a figure are counted and named. The exit
+``--results``: see ``published/rows.py``. Rows without a program or a figure are counted and named. The exit
 status is 0 when every row was handled or named, else 1; goals that are missed are printed.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.device_rows import NotBuilt, program_of, target_of
+from benchmarks.published import accuracy
 from poptorch import _C
 
 # Median and 90th percentile of the absolute error of cycles that are wanted, in percent.
@@ -164,9 +165,9 @@ def main(arguments=None):
     for reason, count in sorted(missing.items()):
         print(f"not built: {count} rows, {reason}")
     results = read(args.results)
-    networks = collections.Counter(row["model"] for row in results)
-    for model, count in sorted(networks.items()):
-        print(f"not built: {count} results of {model}: needs the timeline of a whole program")
+    found, not_built, broken = accuracy.handle(results)
+    accuracy.show(found, not_built)
+    failed += broken
     for text in failed:
         print(f"failed: {text}")
     count = sum(map(len, families.values()))
@@ -175,7 +176,9 @@ def main(arguments=None):
     print(f"device model: {count} rows, cycles {accuracy}; {met} of {len(families)} families at "
           f"their goals; {100 * inside / max(1, count):.0f} % inside intervals; "
           f"{100 * right / max(1, total):.0f} % of pairs in order; "
-          f"{sum(missing.values()) + len(results)} rows not built; {len(failed)} failed")
+          f"results {accuracy.line(found)}; "
+          f"{sum(missing.values()) + sum(not_built.values())} rows not built; "
+          f"{len(failed)} failed")
     return 1 if failed else 0
 
 

@@ -8,6 +8,7 @@
 #include <iomanip>
 
 #include "assemble/assemble.h"
+#include "assemble/lanes.h"
 #include "ir/constants_file.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -166,14 +167,32 @@ std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Pr
   reports.ops = assemble::op_report(module);
   reports.algorithms = assemble::op_report(module, true);
   reports.ipus = place::ipus_used(module);
-  reports.host = run::plan_host(program, {options.host, options.replicas, options.threads});
+  reports.host = run::plan_host(program, {options.host, options.replicas, options.threads,
+                                          reports.tasks ? &*reports.tasks : nullptr});
   if (reports.host.bytes > 0) reports.memory_bytes["workers"] = reports.host.bytes;
   run::EngineOptions engine{options.replicas, options.poison,
                             options.record_floats && !options.check_floats,
                             options.input_group_size, options.orthogonal_input_groups};
   engine.form = reports.host.form;
   engine.workers = reports.host.workers;
+  engine.lanes = reports.host.lanes;
+  engine.stages = reports.host.stages;
   return std::make_unique<Compiled>(std::move(program), engine, std::move(reports));
+}
+
+// What runs or looks in the order of the program keeps it.
+bool groups_tasks(const ir::Module& module, const CompileOptions& options) {
+  return run::runs_tasks(options.host) && !options.check_floats && !options.record_floats &&
+         !assemble::runs_user_code(module);
+}
+
+// Of a program that was planned elsewhere.
+std::optional<tasks::Report> tasks_of(const Reports& known, const CompileOptions& options) {
+  if (!run::runs_tasks(options.host)) return std::nullopt;
+  for (const auto& [step, text] : known.texts) {
+    if (step == "place") return tasks::report(text);
+  }
+  return std::nullopt;
 }
 
 bool has_lowered(const ir::Module& module) {
@@ -267,12 +286,16 @@ std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module, const Comp
   to_placed(steps, *module, options);
   if (placed) placed(place::ipus_used(*module));
 
-  // The CPU runs the stages in turn.
+  // The CPU runs one program, in which the forms that run tasks have their ops together.
+  if (groups_tasks(*module, options)) steps.reports().tasks = tasks::report(*module);
   tasks::inline_tasks(*module);
   steps.run_passes(5, "lower", lower::cpu::lower);
   steps.between(5, "lower", ir::Level::lowered);
 
-  steps.run("schedule", [&] { schedule::schedule(*module); });
+  steps.run("schedule", [&] {
+    const std::optional<tasks::Report>& tasks = steps.reports().tasks;
+    schedule::schedule(*module, tasks ? &*tasks : nullptr);
+  });
   steps.between(6, "schedule", ir::Level::scheduled);
 
   plan::PreparedOps prepared;
@@ -303,6 +326,7 @@ std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
   ir::verify(*module, ir::Level::planned);
   if (options.check_plan) plan::check(*module);
   plan::PreparedOps prepared = plan::prepare(*module, {options.threads});
+  known.tasks = tasks_of(known, options);
   if (options.keep_text) known.texts.emplace_back("plan", ir::print(*module));
   assemble::Program program =
       assemble::assemble(*module, assemble_options(options), std::move(prepared));

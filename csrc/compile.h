@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "run/executable.h"
 #include "run/host_form.h"
 #include "support/settings.h"
+#include "tasks/report.h"
 
 namespace poptorch {
 
@@ -63,6 +65,7 @@ struct Reports {
   std::map<std::string, std::map<std::string, int64_t>> algorithms;
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
+  std::optional<tasks::Report> tasks;  // where the host may run them, see run/host_form.h
   run::HostPlan host;
 };
 

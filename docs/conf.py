@@ -23,11 +23,14 @@ myst_heading_anchors = 4  # a link to a heading that is not there is a warning, 
 suppress_warnings = ["myst.header"]  # pages of the reference may leave out a level
 highlight_language = "none"
 
-html_theme = "alabaster"
-html_theme_options = {"page_width": "1200px", "sidebar_width": "280px", "show_powered_by": False}
-html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
+html_theme = "furo"
+html_title = f"poptorch {VERSION}"
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_copyright = False
 html_copy_source = False
+html_show_search_summary = False  # a page that is opened as a file may not read the others
 
 # The contents are not in README.md, as pages on GitHub need none. Their order is that of the table in
 # docs/README.md; a page that is missing in the table is an error.
@@ -42,6 +45,8 @@ def _listed(folder: str) -> list[str]:
 
 
 def _add_contents(app, name, source):
+    # A link that shows the name of its file shows the title of the page.
+    source[0] = re.sub(r"\[(?:[\w.]+/)*\w+\.md\]\((?=[^)#]+\))", "[](", source[0])
     if name == root_doc:
         groups = {"Start": OTHERS} | {title: _listed(name) for title, name in FOLDERS.items()}
         results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))

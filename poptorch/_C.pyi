@@ -294,6 +294,8 @@ class Executable:
         """The large constants of the planned text, as ``save_constants`` writes them."""
     def set_profiling(self, is_on: bool) -> None:
         """Counts the time of each op from now on, from zero; ``False`` stops it."""
+    def set_delay(self, most_us: int, seed: int) -> None:
+        """Each worker waits at most so many microseconds before each part: for tests."""
     def first_non_finite(self) -> dict[str, Any] | None:
         """The first value of the last run that is not finite: what, condition, element, phase,
         place, the numbers of its step and those as words; of a program that records it."""
@@ -378,6 +380,10 @@ def compile(
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
     ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
 
+def placed_text(module: Module, options: Mapping[str, object] = ...,
+                progress: Callable[[str], None] | None = None) -> str:
+    """As ``compile``, up to place: the text, and no executable."""
+
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
     texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
@@ -387,32 +393,19 @@ def assemble_text(
 def place(module: Module) -> list[dict[str, Any]]:
     """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""
 
-def cut_tasks(module: Module) -> None:
-    """The end of step 4, in place: tasks in the graph of a micro-batch."""
-
-def inline_tasks(module: Module) -> None:
-    """The beginning of step 5, in place: takes back what ``cut_tasks`` did."""
-
+def cut_tasks(module: Module) -> None: ...  # step 4, in place: tasks in the micro-batch's graph
+def inline_tasks(module: Module) -> None: ...  # step 5, in place: takes back what cut_tasks did
 def lower(module: Module) -> None: ...  # step 5, in place: all passes of the CPU's lowering
-
 def schedule(module: Module) -> None: ...  # step 6, in place
-
 def plan(module: Module, threads: int = 1) -> None: ...  # step 7, in place, without the check
-
-def check_plan(module: Module) -> None:
-    """Fails when two values of a planned module share memory while both are live."""
+def check_plan(module: Module) -> None: ...  # fails if live values overlap
 
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
 
-def recompute_tasks(module: Module) -> None:
-    """A part of step 4, in place: backward tasks compute again what they would keep."""
-
-def schedule_tasks(module: Module) -> None:
-    """The end of step 4, in place: offsets of tasks, and depths of what passes between them."""
-
-def check_tasks(module: Module) -> None:
-    """Fails when offsets and depths do not make a pipeline that computes and ends."""
+def recompute_tasks(module: Module) -> None: ...  # after cut_tasks, where the strategy asks for it
+def schedule_tasks(module: Module) -> None: ...  # step 4: offsets and depths
+def check_tasks(module: Module) -> None: ...  # fails if a pipeline never ends
 
 def program_costs(text: str, target: str | dict[str, Any],
                   settings: Mapping[str, Any] = ...) -> dict[str, Any]:
@@ -428,24 +421,9 @@ def task_report(text: str) -> dict[str, Any]:
 def block_report(text: str) -> list[dict[str, Any]]:
     """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
 
-def ipu_memory(text: str) -> list[dict[str, int]]:
-    """Bytes by category of each IPU, of a placed program's text: what it holds all the time, and
-    the activations at the op at which most of them are live."""
-
-def tile_memory(text: str, target: str | dict[str, Any],
-                settings: dict[str, Any] = {}) -> list[dict[str, Any]]:
-    """The memory of the tiles of each IPU, of a placed program's text.
-
-    ``ipu``; ``categories``: bytes over all tiles at the peak, by category (of ``streaming`` off the
-    chip); ``peak_bytes``: the highest address in use on the fullest tile; ``peak_without_gaps``:
-    the most bytes on a tile; ``mean_bytes`` of all tiles and ``by_tile``, highest addresses, at the
-    peak; ``steps``: ``id`` (of ``program_costs``), ``op``, ``module``, ``location``, ``live`` (bytes
-    by category) and ``temporary`` (bytes over all tiles), and ``tile_bytes``, the highest address
-    on the fullest tile, of each op in the order in which the IPU runs them; ``peak_step``: the
-    number of the step with the peak; ``values``: ``name``, ``category``, ``bytes``, ``module``,
-    ``location``, and ``first`` and ``last``, the numbers of the steps in which it is live, of
-    values of at least a thousandth of the bytes at the peak; ``live_at_peak``: those at the peak.
-    """
+def ipu_memory(text: str) -> list[dict[str, int]]: ...  # by category, for each IPU: ipu_memory.h
+def tile_memory(text: str, target: str | dict[str, Any], settings: dict[str, Any] = {}) \
+    -> list[dict[str, Any]]: ...  # for each IPU: its docstring says what
 
 def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module
 

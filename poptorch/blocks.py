@@ -23,7 +23,7 @@ def check_ids(where: str, user_id, ipu_id) -> None:
     """Checks the name and the IPU of a block.
 
     Raises:
-        TypeError: One is of another type.
+        TypeError: An argument has the wrong type.
         ValueError: The name is empty, or the IPU negative.
     """
     if user_id is not None:

@@ -72,7 +72,7 @@ class SyncPattern(enum.Enum):
 
     #: All, at each exchange between IPUs or with the host.
     Full = 0
-    #: An IPU talks to the host without the others of its pipeline.
+    #: An IPU communicates with the host without waiting for the rest of its pipeline.
     SinglePipeline = 1
     #: Groups of IPUs take turns in talking to the host and computing.
     ReplicaAndLadder = 2
@@ -246,7 +246,7 @@ class Liveness(enum.Enum):
     AlwaysLive = 0
     #: Off the chip from the end of the forward pass to the beginning of the backward pass.
     OffChipAfterFwd = 1
-    #: Likewise, and no phase loads while another one stores.
+    #: As ``OffChipAfterFwd``, and no phase loads while a different phase stores.
     OffChipAfterFwdNoOverlap = 2
     #: Off the chip after each phase.
     OffChipAfterEachPhase = 3

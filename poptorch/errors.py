@@ -7,7 +7,7 @@ _AT = "\n  at "
 
 
 class Error(RuntimeError):
-    """Something the user can mend, or a failure of the device.
+    """Something the user can fix, or a failure of the device.
 
     Args:
         message: the whole text, ``[where] what is wrong: both values. What to do.``
@@ -169,7 +169,7 @@ def also(kind: type[BaseException], message: str, *, type: str = "poptorch_error
 
 
 class _Both(Error):
-    """An Error that is of another class as well, of which the constructor is not called."""
+    """An Error that is also an instance of a second class, whose constructor is not called."""
 
     def __str__(self):
         return self.message

@@ -28,16 +28,16 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         model: the module. Its parameters are trained; reading them shows the trained values.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
         optimizer: one of ``poptorch.optim`` or ``torch.optim``: SGD, ASGD, Rprop; Adam, AdamW,
-            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or of a class
-            made of one of these. None: SGD with a learning rate of 0.01.
+            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or a subclass
+            of one of these. None: SGD with a learning rate of 0.01.
 
     Returns:
         An executor, to be called like the module.
 
     Raises:
-        TypeError: ``model`` is no module, or ``options`` are none.
+        TypeError: ``model`` is not a module, or ``options`` is not a :class:`poptorch.Options`.
         RuntimeError: The module is already wrapped for training.
-        poptorch.Error: The optimizer is of a kind that the device does not have.
+        poptorch.Error: The device does not support the optimizer's class.
 
     Example:
         >>> import poptorch, torch
@@ -87,7 +87,7 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
         An executor, to be called like the module.
 
     Raises:
-        TypeError: ``model`` is no module, or ``options`` are none.
+        TypeError: ``model`` is not a module, or ``options`` is not a :class:`poptorch.Options`.
         ValueError: The options set gradient accumulation.
 
     Example:

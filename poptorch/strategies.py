@@ -95,7 +95,7 @@ class ShardedExecution(_StagedExecution):
             or block ids (each a stage of its own).
 
     Raises:
-        TypeError: An argument is of another kind.
+        TypeError: An argument has the wrong type.
         ValueError: A block stands in two stages.
 
     Example:
@@ -120,7 +120,7 @@ class PipelinedExecution(_StagedExecution):
             or block ids (each a stage of its own).
 
     Raises:
-        TypeError: An argument is of another kind.
+        TypeError: An argument has the wrong type.
         ValueError: A block stands in two stages.
 
     Example:
@@ -305,7 +305,7 @@ class SerialPhasedExecution(_PhasedExecution):
             an IPU is on the IPU with its number in the phase.
 
     Raises:
-        TypeError: An argument is of another kind.
+        TypeError: An argument has the wrong type.
         ValueError: There is no phase, or a block stands in two stages.
 
     Example:
@@ -381,7 +381,7 @@ class ParallelPhasedExecution(_PhasedExecution):
             twice its number in the phase, plus 1 in odd phases.
 
     Raises:
-        TypeError: An argument is of another kind.
+        TypeError: An argument has the wrong type.
         ValueError: There is no phase, or a block stands in two stages.
 
     Example:

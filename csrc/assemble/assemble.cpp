@@ -188,6 +188,7 @@ class Assembler {
     instruction.first_pointer = static_cast<int>(program_.offsets.size());
     instruction.label = label(op.source_location);
     instruction.source = source(op);
+    instruction.task = static_cast<int>(op.attrs.get_int(ir::attr::task, -1));
     block.instructions.push_back(instruction);
     return block.instructions.back();
   }

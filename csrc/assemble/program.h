@@ -36,6 +36,7 @@ struct Instruction {
   int label = 0;  // into Program::labels
   int source = 0;  // into Program::sources
   int check = -1;  // into Program::checks
+  int task = -1;   // of a program that is scheduled by tasks (schedule/task_order.h)
   int64_t bytes = 0;
   int64_t count = 1;
   bool is_conditional = false;  // a loop

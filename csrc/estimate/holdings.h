@@ -1,10 +1,10 @@
 // What the memory of each IPU holds, and when: read from a placed program whose tasks are
 // scheduled.
 //
-// Parameters, optimizer states, accumulators, constants, stashes and copies of other IPUs' values
-// have their memory all the time. Activations have theirs from the op that makes them to the last
-// op that reads them, in the order of the line of time (plan/timeline.h). A round of a pipeline runs
-// the tasks of an IPU in that order.
+// Parameters, optimizer states, accumulators, constants and stashes have their memory all the time.
+// Activations have theirs from the op that makes them to the last op that reads them, in the order
+// of the line of time (plan/timeline.h). A round of a pipeline runs the tasks of an IPU in that
+// order.
 #pragma once
 
 #include <cstdint>
@@ -58,10 +58,11 @@ struct Holdings {
   int64_t ipus = 1;
 };
 
-// Orders the ops of each graph as they run (schedule/schedule.h). Views have no memory of their own.
-// A result takes the memory of an operand that nothing reads later, where the row of the op lets it.
-// A value that a backward task gets from a stash or from streaming memory takes memory when the
-// first op reads it.
+// Orders the ops of each graph as they run (schedule/schedule.h). Views have no memory of their
+// own. A result takes the memory of an operand that nothing reads later, where the row of the op
+// lets it. A value that a task gets from a stash or from streaming memory takes memory when the
+// first op reads it. Of the copies from another IPU that there is room for, one takes memory from
+// the begin of the round to its last use, the others all the time.
 Holdings find_holdings(ir::Module& module);
 
 }  // namespace poptorch::estimate

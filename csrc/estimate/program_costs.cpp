@@ -81,7 +81,8 @@ class Costs {
     const auto task = task_numbers_.find(at.task);
     if (task != task_numbers_.end()) {
       TaskCost& row = out_.tasks[task->second];
-      double& sum = !is_stream(*at.op)                    ? row.cycles
+      double& sum = tasks::is_read_ahead(*at.op)         ? row.ahead_cycles
+                    : !is_stream(*at.op)                 ? row.cycles
                     : at.op->name == ir::op::stream_in ? row.in_cycles
                                                           : row.out_cycles;
       sum += cycles * static_cast<double>(at.task_runs);

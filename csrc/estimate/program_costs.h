@@ -25,6 +25,7 @@ struct OpCost {
 struct TaskCost {
   std::string name;
   double cycles = 0;  // of one micro-batch: its ops but those of streams
+  double ahead_cycles = 0;  // loads of weights by the IO tiles; `cycles` has no part of them
   double in_cycles = 0;  // streams from the host, of one micro-batch
   double out_cycles = 0;
 };

@@ -58,7 +58,8 @@ struct IpuTiles {
 //
 // A value lies on all tiles in grains of 8 bytes. Each begins on the tile after the last grain of
 // the one before; the result of a convolution without dithering on the first tile. Partial sums of
-// the matrix unit lie in interleaved memory, which begins at a fixed address: below it may be a gap.
+// the matrix unit are in interleaved memory, which begins at a fixed address, so there may be a gap
+// below it.
 std::vector<IpuTiles> tile_memory(ir::Module& module, CostTable& table);
 
 }  // namespace poptorch::estimate

@@ -110,6 +110,8 @@ std::vector<int> inplace_candidates(const ir::Op& op, size_t result);
 // Whether an op moves its operand to another IPU, to streaming memory or from there, or keeps it
 // for a later task.
 bool is_move(const ir::Op& op);
+// Whether it moves it by the IO tiles.
+bool is_by_io_tiles(const ir::Op& op);
 // Whether an op's result is its operand's memory: a view or a move.
 inline bool is_alias(const ir::Op& op) { return op.name == ir::op::view || is_move(op); }
 

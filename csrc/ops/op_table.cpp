@@ -131,6 +131,11 @@ bool is_move(const ir::Op& op) {
          op.name == ir::op::remote_load || op.name == ir::op::stash;
 }
 
+bool is_by_io_tiles(const ir::Op& op) {
+  const ir::Attr* tiles = op.attrs.find(ir::attr::tiles);
+  return tiles != nullptr && *tiles == ir::Attr("io");
+}
+
 AttrDef lowered_attr(std::string name, ir::Attr default_value) {
   return {std::move(name), std::move(default_value), false, true};
 }

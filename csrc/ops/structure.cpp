@@ -81,12 +81,14 @@ std::vector<OpDef> structure_ops() {
        .bytes = none},
       {.name = "stream_in",
        .doc = "The next tensor of a host stream; with `repeat` the same one every time. `overlap` "
-              "is what the device may compute meanwhile: accumulation_loop, device_iteration_loop.",
-       .attrs = {{"stream", "", true}, {"repeat", false}, {"overlap", ""}},
+              "is what the device may compute meanwhile: accumulation_loop, device_iteration_loop. "
+              "`buffers` is how many values the IPU has room for.",
+       .attrs = {{"stream", "", true}, {"repeat", false}, {"overlap", ""}, {"buffers", 1}},
        .flops = none,
        .bytes = none},
-      saying_row("stream_out", "Sends `x` to the host; `overlap` as of `stream_in`.", {"x"},
-                 {{"stream", "", true}, {"overlap", ""}}),
+      saying_row("stream_out",
+                 "Sends `x` to the host; `overlap` and `buffers` as of `stream_in`.", {"x"},
+                 {{"stream", "", true}, {"overlap", ""}, {"buffers", 1}}),
       {.name = "loop",
        .doc = "Runs the graph `body` `count` times; with `conditional` as long as the first "
               "carried value, a bool, is true, which may be never (`count` says nothing then). The "
@@ -179,8 +181,9 @@ std::vector<OpDef> structure_ops() {
                  "[name, ipu, stage, phase] of each, and `outside` where ops before the first one "
                  "do; the step place replaces them by `stages`, the number of stages. `phases` "
                  "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
-                 "transfer. `schedule` is that of a pipeline: grouped, interleaved, sequential or "
-                 "fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
+                 "transfer, `sync` which IPUs meet before one talks to the host: full (all of "
+                 "the replica), single_pipeline or replica_and_ladder (none). `schedule` is that of "
+                 "a pipeline: grouped, interleaved, sequential or fill_drain. `cyclic`: the stages depend on each other in a cycle, so they run "
                  "in turn. `recomputation`: whether backward tasks recompute the values that "
                  "forward tasks do not keep; off, stages, or auto: in pipelines.",
                  {},
@@ -190,6 +193,7 @@ std::vector<OpDef> structure_ops() {
                   {"stages", 1},
                   {"phases", 1},
                   {"io_tiles", 0},
+                  {"sync", "full"},
                   {"separate_backward", false},
                   {"liveness", "always_live"},
                   {"schedule", "grouped"},
@@ -198,14 +202,24 @@ std::vector<OpDef> structure_ops() {
       saying_row("tensor_location",
                  "Where tensors of a role (activation, parameter, optimizer, accumulator) of at "
                  "least `least_elements` are kept: on_chip, off_chip, or as the strategy has it. "
+                 "`load_tiles` and `store_tiles` are the tiles that transfer them, compute or io. "
                  "Read and removed by the step place.",
-                 {}, {{"role", "", true}, {"storage", "strategy"}, {"least_elements", 2}}),
+                 {},
+                 {{"role", "", true},
+                  {"storage", "strategy"},
+                  {"least_elements", 2},
+                  {"load_tiles", "compute"},
+                  {"store_tiles", "compute"}}),
       move_row("ipu_copy",
                "`x`, which is on the IPU `from`, on the IPU of this op. Between two tasks, `depth` "
                "is the most micro-batches that it holds; 0: not known yet.",
                {{"from", 0, true}}),
-      move_row("remote_store", "`x` in streaming memory."),
-      move_row("remote_load", "`x`, which is in streaming memory, on the IPU of this op."),
+      move_row("remote_store", "`x` in streaming memory, by the compute tiles or the io tiles.",
+               {{"tiles", "compute"}}),
+      move_row("remote_load",
+               "`x`, which is in streaming memory, on the IPU of this op; `tiles` as of "
+               "`remote_store`.",
+               {{"tiles", "compute"}}),
       {.name = "stash",
        .doc = "`x`, kept for a later task of the same IPU; `depth` as of `ipu_copy`.",
        .operands = {"x"},

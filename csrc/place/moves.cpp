@@ -11,6 +11,7 @@
 
 #include "ir/bodies.h"
 #include "ir/part.h"
+#include "ops/op_def.h"
 #include "place/place.h"
 #include "support/error.h"
 
@@ -28,7 +29,7 @@ struct Known {
   const ir::Module& module;
   const Strategy& strategy;
   std::map<std::string, std::map<int64_t, const ir::Op*>> inputs;  // by graph and index
-  std::set<std::string> off_chip;                                  // paths of states
+  std::map<std::string, std::string> off_chip;                     // roles of states, by path
 
   Known(const ir::Module& module, const Strategy& strategy) : module(module), strategy(strategy) {
     for (const auto& graph : module.graphs) {
@@ -36,8 +37,8 @@ struct Known {
         if (op->name == ir::op::input) {
           inputs[graph->name][op->attrs.get_int(ir::attr::index)] = op.get();
         }
-        const bool is_state = op->name == ir::op::state;
-        if (is_state && is_off_chip(*op)) off_chip.insert(op->attrs.get_string(ir::attr::path));
+        if (op->name != ir::op::state || !is_off_chip(*op)) continue;
+        off_chip[op->attrs.get_string(ir::attr::path)] = role_of(*op);
       }
     }
   }
@@ -58,6 +59,17 @@ struct Known {
     if (bodies.empty()) return is_off_chip(*value.op);
     const ir::Op* op = input(bodies[0], static_cast<size_t>(value.index));
     return op != nullptr && is_off_chip(*op);
+  }
+
+  static std::string role_of(const ir::Op& state) {
+    return std::get<std::string>(ops::attr_of(state, ir::attr::role).value);
+  }
+
+  // The kind of tensors that a value in streaming memory belongs to.
+  static std::string role_of(const ir::Value& value) {
+    const ir::Op& op = *value.op;
+    if (op.name == ir::op::state) return role_of(op);
+    return op.name == ir::op::remote_store ? "activation" : "accumulator";
   }
 
   // The op that is where the value is: for the result of a loop, one of its body.
@@ -108,9 +120,9 @@ class Mover {
       return input == nullptr ? value : carried(*input, value);
     }
     value = reach(value, op);
-    const bool goes_off = op.name == ir::op::assign &&
-                          known_.off_chip.contains(op.attrs.get_string(ir::attr::path));
-    return goes_off ? stored(value) : value;
+    if (op.name != ir::op::assign) return value;
+    const auto state = known_.off_chip.find(op.attrs.get_string(ir::attr::path));
+    return state == known_.off_chip.end() ? value : stored(value, state->second);
   }
 
   // The value as `reader` can read it.
@@ -121,7 +133,7 @@ class Mover {
                        op.name == ir::op::input || ir::has_bodies(op) ||
                        op.attrs.get_bool(ir::attr::repeat, false);  // the host can send it again
     if (!stays && known_.strategy.leaves_chip(*value, reader)) {
-      return loaded(stored(value), reader);
+      return loaded(stored(value, "activation"), reader);
     }
     return on_ipu_of(reader, value);
   }
@@ -131,7 +143,7 @@ class Mover {
     const bool goes_off = Known::is_off_chip(input);
     if (known_.is_off_chip(*value) && !goes_off) return loaded(value, input);
     ir::Value* here = on_ipu_of(input, value);
-    return goes_off && !known_.is_off_chip(*here) ? stored(here) : here;
+    return goes_off && !known_.is_off_chip(*here) ? stored(here, "accumulator") : here;
   }
 
   ir::Value* on_ipu_of(const ir::Op& reader, ir::Value* value) {
@@ -174,11 +186,12 @@ class Mover {
     return known;
   }
 
-  ir::Value* stored(ir::Value* value) {
+  ir::Value* stored(ir::Value* value, const std::string& role) {
     ir::Value*& known = stored_[value];
     if (known == nullptr) {
-      known = append(ir::op::remote_store, {value}, attrs_at(known_.op_beside(*value), *value),
-                     *value, value->name + ".stored");
+      ir::Attrs attrs = attrs_at(known_.op_beside(*value), *value);
+      if (known_.strategy.location_of(role).stores_by_io_tiles) attrs.set(ir::attr::tiles, "io");
+      known = append(ir::op::remote_store, {value}, attrs, *value, value->name + ".stored");
     }
     return known;
   }
@@ -189,7 +202,10 @@ class Mover {
     const int64_t time = is_phased ? phase_of(reader) : static_cast<int64_t>(part);
     ir::Value*& known = moved_[{value, reader.attrs.get_int(ir::attr::ipu), time}];
     if (known == nullptr) {
-      known = append(ir::op::remote_load, {value}, attrs_at(reader, *value), *value,
+      ir::Attrs attrs = attrs_at(reader, *value);
+      const Location location = known_.strategy.location_of(Known::role_of(*value));
+      if (location.loads_by_io_tiles) attrs.set(ir::attr::tiles, "io");
+      known = append(ir::op::remote_load, {value}, attrs, *value,
                      is_phased ? concat(value->name, ".phase", time)
                                : concat(value->name, ".", ir::name_of(part)));
     }

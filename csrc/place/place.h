@@ -13,10 +13,10 @@
 //
 // An op of a block runs where the op `strategy` says. Without a block, a forward op stays where the
 // op before it is (the first one of a body where the loop is), or on the IPU of the state that it
-// alone makes a new value for. A backward op has the place of the forward op whose value it uses, or
-// of the last gradient that it adds up, an update the place of its state. What has no operands goes
-// to its users: states, inputs and streams to the first one, a copy of anything else (constants,
-// `full`, ...) to each IPU that reads it.
+// alone makes a new value for. A backward op has the place of the forward op whose value it uses,
+// or of the last gradient that it adds up, an update the place of its state. What has no operands
+// goes to its users: states, inputs and streams to the first one, a copy of anything else
+// (constants, `full`, ...) to each IPU that reads it.
 #pragma once
 
 #include "ir/graph.h"

@@ -53,6 +53,13 @@ Location::Storage storage_from(const std::string& name) {
                           "on_chip, off_chip."));
 }
 
+bool is_by_io_tiles(const ir::Op& op, ir::AttrName name) {
+  const std::string tiles = op.attrs.has(name) ? op.attrs.get_string(name) : "compute";
+  USER_CHECK(tiles == "compute" || tiles == "io", "[place] there are no tiles \"", tiles,
+             "\". They are compute or io.");
+  return tiles == "io";
+}
+
 const ir::AttrList& list_of(const ir::Attr& attr) {
   const auto* list = std::get_if<ir::AttrList>(&attr.value);
   USER_CHECK(list != nullptr, "[place] expected a list in the op `strategy`, got ", attr.text(),
@@ -134,6 +141,8 @@ void Strategy::locate(const ir::Op& op) {
     location.storage = storage_from(op.attrs.get_string(ir::attr::storage));
   }
   location.least_elements = op.attrs.get_int(ir::attr::least_elements, location.least_elements);
+  location.loads_by_io_tiles = is_by_io_tiles(op, ir::attr::load_tiles);
+  location.stores_by_io_tiles = is_by_io_tiles(op, ir::attr::store_tiles);
   locations_[role] = location;
 }
 

@@ -27,6 +27,8 @@ struct Location {
 
   Storage storage = Storage::strategy;
   int64_t least_elements = 2;  // smaller ones stay on the chip
+  bool loads_by_io_tiles = false;
+  bool stores_by_io_tiles = false;
 };
 
 // When activations leave the chip.
@@ -67,10 +69,10 @@ class Strategy {
   // Whether a tensor that outlives a step is kept in streaming memory: one of the role "parameter",
   // "optimizer" or "accumulator".
   bool is_off_chip(std::string_view role, const ir::Type& type) const;
+  Location location_of(std::string_view role) const;
 
  private:
   int64_t stride() const;
-  Location location_of(std::string_view role) const;
 
   bool is_phased_ = false;
   bool separate_backward_ = false;

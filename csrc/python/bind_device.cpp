@@ -5,6 +5,7 @@
 #include <string>
 
 #include "device/cost/cost.h"
+#include "device/cost/multi_conv.h"
 #include "device/system.h"
 #include "ir/text.h"
 #include "python/bind.h"
@@ -41,11 +42,15 @@ py::list costs(const std::string& text, const py::object& target, const py::dict
   const std::unique_ptr<ir::Module> module = ir::parse(text);
   const device::Target machine = target_from(target);
   std::map<int64_t, device::Settings> by_ipu;
+  const auto settings_of = [&](int64_t ipu) {
+    const auto found = by_ipu.find(ipu);
+    return found != by_ipu.end() ? found->second
+                                 : by_ipu[ipu] = settings_from(settings, ipu);
+  };
+  device::share_tiles(*module, machine, settings_of);
   py::list out;
   for (const ir::Op* op : module->all_ops()) {
-    const int64_t ipu = op->attrs.get_int(ir::attr::ipu, 0);
-    if (!by_ipu.contains(ipu)) by_ipu.emplace(ipu, settings_from(settings, ipu));
-    out.append(cost_dict(*op, machine, by_ipu.at(ipu)));
+    out.append(cost_dict(*op, machine, settings_of(op->attrs.get_int(ir::attr::ipu, 0))));
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "device/cost/multi_conv.h"
 #include "estimate/program_costs.h"
 #include "place/work_report.h"
 #include "python/bind.h"
@@ -39,7 +40,8 @@ py::dict op_row(const estimate::OpCost& row) {
 py::list task_rows(const estimate::ProgramCosts& costs) {
   py::list rows;
   for (const estimate::TaskCost& task : costs.tasks) {
-    rows.append(py::dict("name"_a = task.name, "cycles"_a = task.cycles));
+    rows.append(py::dict("name"_a = task.name, "cycles"_a = task.cycles,
+                         "ahead_cycles"_a = task.ahead_cycles));
   }
   return rows;
 }
@@ -89,15 +91,19 @@ py::dict dict_of(const estimate::ProgramCosts& costs, const tasks::Report& repor
                   "distinct_ops"_a = costs.distinct);
 }
 
-estimate::CostTable table_of(const py::object& target, const py::dict& settings) {
-  return {target_from(target), [&settings](int64_t ipu) { return settings_from(settings, ipu); }};
+estimate::CostTable table_of(ir::Module& module, const py::object& target,
+                             const py::dict& settings) {
+  const device::Target machine = target_from(target);
+  const auto settings_of = [&settings](int64_t ipu) { return settings_from(settings, ipu); };
+  device::share_tiles(module, machine, settings_of);
+  return {machine, settings_of};
 }
 
 py::dict program_costs(const std::string& text, const py::object& target,
                        const py::dict& settings) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
   const tasks::Report report = tasks::report(*module);
-  estimate::CostTable table = table_of(target, settings);
+  estimate::CostTable table = table_of(*module, target, settings);
   return dict_of(estimate::program_costs(*module, report, table), report, table.target());
 } catch (const InternalError& error) {
   throw UserError(error.rule);
@@ -106,7 +112,7 @@ py::dict program_costs(const std::string& text, const py::object& target,
 py::list block_costs(const std::string& text, const py::object& target,
                      const py::dict& settings) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
-  estimate::CostTable table = table_of(target, settings);
+  estimate::CostTable table = table_of(*module, target, settings);
   py::list rows;
   for (const estimate::BlockCost& block : estimate::block_costs(*module, table)) {
     rows.append(py::dict("name"_a = block.name, "forward"_a = block.forward,

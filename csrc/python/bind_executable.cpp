@@ -317,7 +317,8 @@ void bind_steps(py::module_& module) {
              "The beginning of step 5, in place: takes back what cut_tasks did.");
   module.def("lower", [](ir::Module& self) { lower::cpu::lower(self); }, py::arg("module"),
              "Step 5, in place.");
-  module.def("schedule", &schedule::schedule, py::arg("module"), "Step 6, in place.");
+  module.def("schedule", [](ir::Module& module) { schedule::schedule(module); },
+             py::arg("module"), "Step 6, in place.");
   module.def(
       "plan", [](ir::Module& self, int threads) { plan::plan(self, {threads}); },
       py::arg("module"), py::arg("threads") = 1, "Step 7, in place, without the check.");
@@ -347,6 +348,9 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("constants", [](const Executable& self) { return py::bytes(self.constants()); })
       .def("set_profiling", &Executable::set_profiling, py::arg("is_on"),
            py::call_guard<py::gil_scoped_release>())
+      .def("set_delay", &Executable::set_delay, py::arg("most_us"), py::arg("seed"),
+           py::call_guard<py::gil_scoped_release>(),
+           "Each worker waits at most so many microseconds before each part: for tests.")
       .def("profile", &profile)
       .def("first_non_finite", &first_non_finite,
            "The first value of the last run that is not finite, as a dict, or None.")
@@ -439,8 +443,7 @@ void bind_executable(py::module_& module) {
              "each step, `placed(ipus)` after place, with the IPUs of one replica.");
   module.def("placed_text", &place_module, py::arg("module"), py::arg("options") = py::dict(),
              py::arg("progress") = py::none(),
-             "The text after place of a translated module, which is emptied. Takes the options of "
-             "`compile` and makes no executable.");
+             "As `compile`, up to place: the text, and no executable.");
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),

@@ -31,6 +31,19 @@ py::dict row_of(const tasks::EdgeRow& edge) {
   row["bytes"] = edge.bytes;
   row["depth"] = edge.depth;
   row["memory"] = edge.is_streaming ? "streaming" : "chip";
+  row["stored_bytes"] = edge.stored_bytes;
+  row["loads_by_io_tiles"] = edge.loads_by_io_tiles;
+  row["stores_by_io_tiles"] = edge.stores_by_io_tiles;
+  return row;
+}
+
+py::dict row_of(const tasks::TransferRow& transfer) {
+  py::dict row;
+  row["task"] = transfer.task;
+  row["memory"] = transfer.is_host ? "host" : "streaming";
+  row["direction"] = transfer.is_output ? "out" : "in";
+  row["overlap"] = transfer.overlap;
+  row["bytes"] = transfer.bytes;
   return row;
 }
 
@@ -53,9 +66,11 @@ py::dict task_report(const std::string& text) {
   const tasks::Report report = tasks::report(text);
   py::dict out;
   out["schedule"] = report.schedule;
+  out["sync"] = report.sync;
   out["micro_batches"] = report.micro_batches;
   out["tasks"] = rows_of(report.tasks);
   out["edges"] = rows_of(report.edges);
+  out["transfers"] = rows_of(report.transfers);
   out["steps"] = rows_of(report.steps);
   return out;
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "device/cost/multi_conv.h"
 #include "estimate/tile_memory.h"
 #include "place/work_report.h"
 #include "python/bind.h"
@@ -95,8 +96,10 @@ py::dict ipu_dict(const estimate::IpuTiles& ipu, int64_t number) {
 py::list tile_memory(const std::string& text, const py::object& target,
                      const py::dict& settings) try {
   const std::unique_ptr<ir::Module> module = place::parse_placed(text);
-  estimate::CostTable table(target_from(target),
-                            [&](int64_t ipu) { return settings_from(settings, ipu); });
+  const device::Target machine = target_from(target);
+  const auto settings_of = [&](int64_t ipu) { return settings_from(settings, ipu); };
+  device::share_tiles(*module, machine, settings_of);
+  estimate::CostTable table(machine, settings_of);
   py::list out;
   for (const estimate::IpuTiles& ipu : estimate::tile_memory(*module, table)) {
     out.append(ipu_dict(ipu, static_cast<int64_t>(py::len(out))));
@@ -113,7 +116,17 @@ void bind_tile_memory(py::module_& module) {
              "Bytes by category for each IPU, of a placed program's text.");
   module.def("tile_memory", &tile_memory, py::arg("text"), py::arg("target"),
              py::arg("settings") = py::dict(),
-             "The memory of the tiles of each IPU, of a placed program's text.");
+             R"(The memory of the tiles of each IPU, of a placed program's text.
+
+A dictionary for each IPU: `ipu`; `categories`: bytes over all tiles at the peak, by category (of
+`streaming` off the chip); `peak_bytes`: the highest address in use on the fullest tile;
+`peak_without_gaps`: the most bytes on a tile; `mean_bytes` of all tiles and `by_tile`, highest
+addresses, at the peak; `steps`: `id` (of `program_costs`), `op`, `module`, `location`, `live`
+(bytes by category) and `temporary` (bytes over all tiles), and `tile_bytes`, the highest address on
+the fullest tile, of each op in the order in which the IPU runs them; `peak_step`: the number of the
+step with the peak; `values`: `name`, `category`, `bytes`, `module`, `location`, and `first` and
+`last`, the numbers of the steps in which it is live, of values of at least a thousandth of the
+bytes at the peak; `live_at_peak`: those at the peak.)");
 }
 
 }  // namespace poptorch::python

@@ -12,7 +12,8 @@ Engine::Engine(assemble::Program program, const EngineOptions& options)
     : program_(std::move(program)),
       options_(options),
       context_(program_, host_),
-      rounds_(options.workers) {
+      rounds_(options.workers),
+      progress_(static_cast<size_t>(options.lanes * options.replicas)) {
   INTERNAL_CHECK(options.replicas >= 1, options.replicas, " replicas");
   add_workers();
   allocate();
@@ -84,7 +85,7 @@ void Engine::add_workers() {
   for (int worker = 1; worker < options_.workers; ++worker) {
     contexts_.push_back(std::make_unique<RunContext>(program_, host_));
   }
-  if (options_.form == HostForm::micro) side_loop_ = find_side_loop(program_);
+  if (options_.lanes > 1 || options_.stages) side_loop_ = find_side_loop(program_);
   rng_.resize(static_cast<size_t>(replicas()));
 }
 
@@ -107,7 +108,7 @@ Memory Engine::make_lane(const Memory& first) const {
 
 Memory& Engine::memory(int replica, int lane) {
   if (lane == 0) return memories_[static_cast<size_t>(replica)];
-  return lanes_[static_cast<size_t>(replica * (options_.workers - 1) + lane - 1)];
+  return lanes_[static_cast<size_t>(replica * (options_.lanes - 1) + lane - 1)];
 }
 
 void Engine::allocate() {
@@ -125,7 +126,7 @@ void Engine::allocate() {
     }
   }
   for (const Memory& first : memories) {
-    for (int lane = 1; side_loop_ && lane < options_.workers; ++lane) {
+    for (int lane = 1; lane < options_.lanes; ++lane) {
       lanes.push_back(make_lane(first));
     }
   }
@@ -224,8 +225,7 @@ bool Engine::share_state(const assemble::State& state, std::shared_ptr<const Sha
 
 // Views of a state point into it, too.
 void Engine::point_state(const assemble::State& state, int replica, std::byte* at) {
-  const int lanes = side_loop_ ? options_.workers : 1;
-  for (int lane = 0; lane < lanes; ++lane) {
+  for (int lane = 0; lane < options_.lanes; ++lane) {
     std::vector<void*>& pointers = memory(replica, lane).pointers;
     for (size_t i = 0; i < pointers.size(); ++i) {
       const int64_t offset = program_.offsets[i] - state.addr;

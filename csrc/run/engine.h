@@ -22,6 +22,8 @@
 #include "run/run_context.h"
 #include "run/shared_pages.h"
 #include "run/side_loop.h"
+#include "run/stage_loop.h"
+#include "run/stage_progress.h"
 #include "run/workers.h"
 
 namespace poptorch::run {
@@ -34,6 +36,8 @@ struct EngineOptions {
   bool is_input_group_orthogonal = false;
   HostForm form = HostForm::in_turn;
   int workers = 1;  // the most that run side by side
+  int lanes = 1;    // rounds of a loop that do, with memory of their own
+  std::optional<StageLoop> stages = std::nullopt;  // of forms that run tasks
 };
 
 class Engine {
@@ -89,6 +93,9 @@ class Engine {
   void set_profiling(bool is_on);
   std::vector<Spent> spent() const;
 
+  // Each worker waits a random time, at most so long, before it runs a part: for tests.
+  void set_delay(int64_t most_us, int seed);
+
   // Whether runs record which value first is not finite; and that of the last run.
   bool is_recording_floats() const {
     return context_.watch != nullptr && context_.watch->is_recording();
@@ -104,7 +111,7 @@ class Engine {
   Arena make_arena() const;
   Memory make_lane(const Memory& first) const;
   void point_state(const assemble::State& state, int replica, std::byte* at);
-  // Of a replica, and of a worker that runs rounds of it.
+  // Of a replica, and of one of its rounds that run at the same time.
   Memory& memory(int replica, int lane);
   RunContext& context(int worker) {
     return worker == 0 ? context_ : *contexts_[static_cast<size_t>(worker) - 1];
@@ -134,9 +141,23 @@ class Engine {
   void run_side(const Side& side);
   bool run_round(const Side& side, int64_t i, int worker);
   void set_rng(const Side& side, int64_t i, int lane);
+  // The same where rounds have tasks.
+  struct Turn {
+    const Side& side;
+    size_t task;
+    int64_t i;
+    int replica;
+  };
+  void run_stages(const Side& side, int worker);
+  std::optional<size_t> awaited(const Turn& turn) const;
+  size_t lane_of(int replica, int64_t i) const;
+  void run_task(const Turn& turn, int worker);
+  void run_task_now(const Turn& turn, RunContext& own);
   // Calls fn(worker) on the workers of the run, which stop at the gate and note failures.
   void run_workers(WorkerFunction fn);
   bool is_side(HostForm form) const { return options_.form == form && active_ > 1; }
+  // Whether rounds of the side loop run at the same time.
+  bool has_rounds() const { return options_.stages || is_side(HostForm::micro); }
 
   void watch_states();
   void watch_reduction(const Instruction& instruction);
@@ -145,7 +166,7 @@ class Engine {
   assemble::Program program_;
   EngineOptions options_;
   std::vector<Memory> memories_;  // one for each replica; empty: released
-  std::vector<Memory> lanes_;     // HostForm::micro: of the other workers, replica by replica
+  std::vector<Memory> lanes_;     // of rounds beside that in the first memory, replica by replica
   // By path, while the arenas are released: the bytes of a state in each replica, or those that all
   // of them have.
   std::map<std::string, std::vector<std::vector<std::byte>>, std::less<>> kept_;
@@ -157,6 +178,7 @@ class Engine {
   std::unique_ptr<Workers> workers_;                   // null: none
   Gate gate_;
   Rounds rounds_;
+  StageProgress progress_;
   std::optional<SideLoop> side_loop_;
   std::vector<std::array<int32_t, 4>> rng_;  // of each replica, when a side loop begins
   int threads_ = 1;                          // of the present run

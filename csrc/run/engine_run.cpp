@@ -77,7 +77,7 @@ void Engine::run_joint(const Block& block, int64_t inner) {
 void Engine::run_joint_loop(const Instruction& loop, int64_t inner) {
   const Block& body = program_.blocks[static_cast<size_t>(loop.index)];
   const bool is_device_loop = loop.index == program_.device_loop;
-  if (is_side(HostForm::micro) && side_loop_->block == loop.index) {
+  if (has_rounds() && side_loop_->block == loop.index) {
     return run_side({loop, 0, replicas(), inner});
   }
   context_.enter_loop(loop.index);
@@ -100,6 +100,12 @@ void Engine::set_profiling(bool is_on) {
     RunContext& own = context(worker);
     own.is_profiling = is_on;
     if (is_on) own.spent.assign(program_.sources.size(), {});
+  }
+}
+
+void Engine::set_delay(int64_t most_us, int seed) {
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    context(worker).delay.set(most_us, seed + worker);
   }
 }
 

@@ -52,7 +52,7 @@ void Engine::run_replica(const Block& block, size_t begin, size_t end, int repli
     context_.memory = &memory(replica, 0);
   };
   enter();
-  if (is_side(HostForm::micro)) {
+  if (has_rounds()) {
     for (size_t i = begin; i < end; ++i) {
       const Instruction& loop = block.instructions[i];
       if (loop.kind != Instruction::Kind::loop || loop.index != side_loop_->block) continue;
@@ -72,7 +72,9 @@ void Engine::run_side(const Side& side) {
     const int64_t addr = program_.blocks[static_cast<size_t>(side.loop.index)].rng_addr;
     std::memcpy(begun.data(), arena(r) + addr, sizeof(begun));
   }
+  progress_.start();
   const auto work = [&](int worker) {
+    if (options_.stages) return run_stages(side, worker);
     for (int64_t i = worker; i < side.loop.count; i += active_) {
       if (!run_round(side, i, worker)) return rounds_.complete(worker, Rounds::none);
     }

@@ -210,6 +210,11 @@ void Executable::set_profiling(bool is_on) {
   engine_.set_profiling(is_on);
 }
 
+void Executable::set_delay(int64_t most_us, int seed) {
+  const Lock lock = locked("delaying workers of");
+  engine_.set_delay(most_us, seed);
+}
+
 void Executable::set_output_mode(std::string_view stream, OutputMode mode, int64_t period) {
   const size_t index = find_stream(streams(), stream);
   USER_CHECK(!streams()[index].is_input, "[run] stream \"", stream,

@@ -80,6 +80,8 @@ class Executable {
   std::vector<std::array<int64_t, 2>> stream_times(std::string_view stream) const;
   // Starts (from zero) or stops counting the time of each op; see Engine::set_profiling.
   void set_profiling(bool is_on);
+  // Makes workers wait at random, see Engine::set_delay.
+  void set_delay(int64_t most_us, int seed);
   std::vector<Spent> spent() const;
   // The first value of the last run that is not finite, if there is one; a user error unless the
   // program records it.

@@ -108,12 +108,16 @@ HostCost cost_of_micro(const assemble::Program& program, const HostOptions& opti
   const double own = time_of(program, body, threads).threaded + round_ns;
   const double hold = longest_hold(program, body, loop, threads) + round_ns;
   const double rounds = std::max((count + workers - 1) / workers * own, (count - 1) * hold + own);
-  const double lane = static_cast<double>(program.arena_bytes) - persistent_bytes(program);
   return {count * in_turn.threaded, rounds + workers_ns, in_turn.library / in_turn.alone,
-          options.replicas * (workers - 1) * lane};
+          bytes_of_lanes(program, options, workers)};
 }
 
 }  // namespace
+
+double bytes_of_lanes(const assemble::Program& program, const HostOptions& options, int lanes) {
+  const double lane = static_cast<double>(program.arena_bytes) - persistent_bytes(program);
+  return options.replicas * (lanes - 1) * lane;
+}
 
 HostCost cost_of(const assemble::Program& program, HostForm form, const HostOptions& options,
                  int workers) {

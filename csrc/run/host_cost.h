@@ -14,7 +14,10 @@ struct HostCost {
   double extra_bytes = 0;    // of memory, for the form
 };
 
-// One of the forms but in_turn, which applies.
+// Of memory, for so many rounds of a loop at the same time in each replica.
+double bytes_of_lanes(const assemble::Program& program, const HostOptions& options, int lanes);
+
+// Of `replicas` or `micro`, where it applies.
 HostCost cost_of(const assemble::Program& program, HostForm form, const HostOptions& options,
                  int workers);
 

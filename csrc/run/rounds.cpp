@@ -43,6 +43,7 @@ bool Rounds::wait(int worker, int64_t position, int64_t round, Gate& gate) {
 // Those that wait for this worker see that they are to end, or have what they wait for.
 void Rounds::fail(int worker, int64_t round) {
   Worker& own = workers_[static_cast<size_t>(worker)];
+  if (round >= own.failed) return;
   own.error = std::current_exception();
   own.failed = round;
   int64_t first = failed_.load(std::memory_order_acquire);

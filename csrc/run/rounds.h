@@ -22,7 +22,8 @@ class Rounds {
   void complete(int worker, int64_t position);
   // Waits until another worker has completed a position. False: `round`, which waits, is to end.
   bool wait(int worker, int64_t position, int64_t round, Gate& gate);
-  // Called in a handler: keeps the present exception as that of a round. The worker ends.
+  // Called in a handler: keeps the present exception as that of a round, unless an earlier round of
+  // the worker failed. In a side loop, the worker ends.
   void fail(int worker, int64_t round);
   bool is_over(int64_t round) const { return failed_.load(std::memory_order_acquire) < round; }
   // When all workers have ended: throws what the first round that failed threw.

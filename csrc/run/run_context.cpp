@@ -1,7 +1,9 @@
 #include "run/run_context.h"
 
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "run/clock.h"
 #include "run/elements.h"
@@ -33,6 +35,16 @@ bool Poll::is_due() const { return fn_ != nullptr && now_ns() >= next_ns_; }
 void Poll::call() {
   (*fn_)();
   next_ns_ = now_ns() + poll_interval_ns;
+}
+
+void Delay::set(int64_t most_us, int seed) {
+  most_us_ = most_us;
+  random_.seed(static_cast<uint32_t>(seed) + 1);
+}
+
+void Delay::wait() {
+  std::uniform_int_distribution<int64_t> us(0, most_us_);
+  std::this_thread::sleep_for(std::chrono::microseconds(us(random_)));
 }
 
 void RunContext::call_poll() {

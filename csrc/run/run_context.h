@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "assemble/program.h"
@@ -49,6 +50,19 @@ class Poll {
   int64_t next_ns_ = 0;
 };
 
+// Waits a random time, in tests of workers: whichever is late, results are the same.
+class Delay {
+ public:
+  // At most so many microseconds from now on; 0: none.
+  void set(int64_t most_us, int seed);
+  bool is_on() const { return most_us_ > 0; }
+  void wait();
+
+ private:
+  int64_t most_us_ = 0;
+  std::minstd_rand random_;
+};
+
 // Runs and time of one of Program::sources.
 struct Spent {
   int64_t runs = 0;
@@ -71,6 +85,7 @@ class RunContext {
   Poll poll;
   Gate* gate = nullptr;  // null: no other worker runs
   std::unique_ptr<FloatWatch> watch;  // null: no checks
+  Delay delay;
   bool is_profiling = false;
   std::vector<Spent> spent;  // empty: no profile
 
@@ -87,6 +102,7 @@ class RunContext {
     if (watch != nullptr) watch->enter_loop(block);
   }
   void next_iteration(int64_t i) {
+    if (delay.is_on()) delay.wait();
     if (poll.is_due()) call_poll();
     if (gate != nullptr) gate->pass();
     if (watch != nullptr) watch->next(i);

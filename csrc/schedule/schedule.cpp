@@ -10,6 +10,7 @@
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "schedule/states.h"
+#include "schedule/task_order.h"
 #include "support/error.h"
 #include "support/switches.h"
 
@@ -26,7 +27,8 @@ class Scheduler {
   Scheduler(ir::Module& module, ir::Graph& graph, const StateUses& uses)
       : module_(module), graph_(graph), uses_(uses) {}
 
-  void run() {
+  // `tasks`: what the graph was cut into, where the ops of a task are to stand together.
+  void run(const tasks::Report* tasks) {
     separate_states();
     const size_t count = graph_.ops.size();
     for (size_t i = 0; i < count; ++i) index_.emplace(graph_.ops[i].get(), static_cast<int>(i));
@@ -39,6 +41,8 @@ class Scheduler {
     add_inplace_edges();
     count_waits();
     emit_all();
+    if (tasks != nullptr) group_by_task(*tasks);
+    number(graph_);
   }
 
  private:
@@ -309,7 +313,18 @@ class Scheduler {
         if (is_due) emit(static_cast<int>(i), ops);
       }
     }
-    number(graph_);
+  }
+
+  void group_by_task(const tasks::Report& tasks) {
+    std::vector<const ir::Op*> ops(nodes_.size());
+    for (const auto& [op, node] : index_) ops[node] = op;
+    TaskOrder order(module_, tasks);
+    for (const auto& op : graph_.ops) {
+      std::vector<const ir::Op*> before;
+      for (const int node : nodes_[index_.at(op.get())].before) before.push_back(ops[node]);
+      order.add(*op, before);
+    }
+    order.sort(graph_);
   }
 
   void emit(int node, std::vector<std::unique_ptr<ir::Op>>& ops) {
@@ -333,9 +348,12 @@ class Scheduler {
 
 }  // namespace
 
-void schedule(ir::Module& module) {
+void schedule(ir::Module& module, const tasks::Report* tasks) {
   const StateUses uses = state_uses(module);
-  for (const auto& graph : module.graphs) Scheduler(module, *graph, uses).run();
+  for (const auto& graph : module.graphs) {
+    const bool is_cut = tasks != nullptr && tasks->graph == graph->name;
+    Scheduler(module, *graph, uses).run(is_cut ? tasks : nullptr);
+  }
 }
 
 void number(ir::Graph& graph) {

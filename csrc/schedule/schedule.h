@@ -13,11 +13,14 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "tasks/report.h"
 
 namespace poptorch::schedule {
 
-// Reorders the ops of every graph and writes `order`. Takes about linear time; deterministic.
-void schedule(ir::Module& module);
+// Reorders the ops of every graph and writes `order`. Takes about linear time; deterministic. With
+// `tasks`, what a graph was cut into, the ops of each task stand together, and have its number in
+// `task` (schedule/task_order.h).
+void schedule(ir::Module& module, const tasks::Report* tasks = nullptr);
 
 // Writes `order` again after ops were inserted.
 void number(ir::Graph& graph);

@@ -105,6 +105,7 @@ class Recomputer {
       bool is_streaming = false, is_copied = false;
       while (ops::is_move(*value->op)) {
         is_streaming = is_streaming || value->op->name == ir::op::remote_store;
+        if (ops::is_by_io_tiles(*value->op)) by_io_tiles_.push_back(value->op->name);
         is_copied = is_copied || value->op->name == ir::op::ipu_copy;
         value = value->op->operand(0);
       }
@@ -230,6 +231,9 @@ class Recomputer {
   ir::Value* add_move(ir::OpName name, ir::Value& value, ir::Attrs attrs,
                       const std::string& kept) {
     attrs.set(ir::attr::bytes, place::moved_bytes(value.type));
+    if (std::find(by_io_tiles_.begin(), by_io_tiles_.end(), name) != by_io_tiles_.end()) {
+      attrs.set(ir::attr::tiles, "io");
+    }
     const char* suffix = name == ir::op::stash          ? ".kept"
                          : name == ir::op::remote_store ? ".stored"
                                                         : ".stored.backward";
@@ -290,6 +294,7 @@ class Recomputer {
   // The least elements of what the task reads from streaming memory: smaller tensors stay on the
   // chip.
   int64_t least_streaming_ = std::numeric_limits<int64_t>::max();
+  std::vector<ir::OpName> by_io_tiles_;  // remote_store, remote_load
 };
 
 // Paths of states that the bodies of an op assign.

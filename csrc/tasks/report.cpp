@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "ir/bodies.h"
 #include "ir/part.h"
+#include "ops/op_def.h"
 #include "ops/work.h"
 #include "place/place.h"
 #include "place/work_report.h"
@@ -30,18 +33,31 @@ double flops_of(const ir::Module& module, const ir::Op& op) {
   return flops * static_cast<double>(op.attrs.get_int(ir::attr::count, 1));
 }
 
+std::string sync_of(const ir::Module& module) {
+  const ir::Op* strategy = place::find_strategy(module);
+  if (strategy == nullptr) return "full";
+  const std::string sync = std::get<std::string>(ops::attr_of(*strategy, ir::attr::sync).value);
+  USER_CHECK(sync == "full" || sync == "single_pipeline" || sync == "replica_and_ladder",
+             "[place] there is no sync pattern \"", sync, "\". It is one of full, single_pipeline, "
+             "replica_and_ladder.");
+  return sync;
+}
+
 class Reporter {
  public:
   explicit Reporter(const ir::Module& module) : module_(module) {}
 
   Report read() {
     const StepGraphs step = step_of(module_);
+    repeats_ = is_repeated(*step.around);
+    report_.sync = sync_of(module_);
     report_.micro_batches = step.micro_batches();
     report_.schedule = "sequential";
     if (has_tasks(*step.micro)) {
+      report_.graph = step.micro->name;
       const ir::Op* pipeline = pipeline_of(module_, *step.micro);
       if (pipeline != nullptr) report_.schedule = pipeline->attrs.get_string(ir::attr::pipeline);
-      add_tasks(edges_of(*step.micro));
+      add_tasks(edges_of(*step.micro), *step.micro);
     } else {
       add_parts(*step.micro);
     }
@@ -50,15 +66,50 @@ class Reporter {
   }
 
  private:
-  void add_work(TaskRow& row, const ir::Op& op) const {
+  // Whether one step follows another.
+  bool is_repeated(const ir::Graph& step) const {
+    const ir::Op* loop = loop_of(module_, step);
+    return loop != nullptr && loop->attrs.get_int(ir::attr::count, 1) > 1;
+  }
+
+  std::string overlap_of(const ir::Op& stream) const {
+    const std::string mode = std::get<std::string>(ops::attr_of(stream, ir::attr::overlap).value);
+    USER_CHECK(mode.empty() || mode == "accumulation_loop" || mode == "device_iteration_loop",
+               "[place] there is no overlap \"", mode, "\". It is one of accumulation_loop, "
+               "device_iteration_loop.");
+    if (mode.empty()) return "none";
+    return mode == "device_iteration_loop" && repeats_ ? "step" : "loop";
+  }
+
+  void add_transfer(TransferRow row) {
+    const auto known = std::find_if(
+        report_.transfers.begin(), report_.transfers.end(), [&](const TransferRow& one) {
+          return std::tie(one.task, one.is_host, one.is_output, one.overlap) ==
+                 std::tie(row.task, row.is_host, row.is_output, row.overlap);
+        });
+    if (known == report_.transfers.end()) {
+      report_.transfers.push_back(std::move(row));
+    } else {
+      known->bytes += row.bytes;
+    }
+  }
+
+  void add_work(TaskRow& row, const ir::Op& op) {
     const double flops = flops_of(module_, op);
     row.flops += flops;
     if (op.attrs.has(ir::attr::recompute)) row.recomputed_flops += flops;
-    if (op.name == ir::op::stream_in) row.bytes_in += op.result()->type.bytes();
-    if (op.name == ir::op::stream_out) row.bytes_out += op.operand(0)->type.bytes();
+    if (op.name == ir::op::stream_in) {
+      row.bytes_in += op.result()->type.bytes();
+      add_transfer({row.name, true, false, overlap_of(op), op.result()->type.bytes()});
+    } else if (op.name == ir::op::stream_out) {
+      row.bytes_out += op.operand(0)->type.bytes();
+      add_transfer({row.name, true, true, overlap_of(op), op.operand(0)->type.bytes()});
+    } else if (is_read_ahead(op)) {
+      add_transfer({row.name, false, false, "loop", op.attrs.get_int(ir::attr::bytes)});
+    }
   }
 
-  void add_tasks(const TaskEdges& found) {
+  void add_tasks(const TaskEdges& found, const ir::Graph& graph) {
     for (const ir::Op* task : found.tasks) {
       TaskRow row{task->attrs.get_graph(ir::attr::body), task->attrs.get_string(ir::attr::part),
                   task->attrs.get_int(ir::attr::ipu), task->attrs.get_int(ir::attr::stage),
@@ -66,21 +117,41 @@ class Reporter {
       for (const auto& op : ir::body_of(module_, *task).ops) add_work(row, *op);
       report_.tasks.push_back(std::move(row));
     }
-    std::map<std::tuple<size_t, size_t, bool, int64_t>, std::pair<int64_t, int64_t>> sums;
+    add_edges(found, graph);
+  }
+
+  void add_edges(const TaskEdges& found, const ir::Graph& graph) {
+    std::set<const ir::Value*> loaded;  // by the IO tiles
+    for (const auto& op : graph.ops) {
+      const bool is_load = op->name == ir::op::remote_load && ops::is_by_io_tiles(*op);
+      if (is_load) loaded.insert(op->operand(0));
+    }
+    std::map<std::tuple<size_t, size_t, bool, int64_t>, EdgeRow> rows;
     for (const Edge& edge : found.edges) {
       const int64_t depth = edge.op == nullptr ? 1 : edge.op->attrs.get_int(ir::attr::depth, 1);
+      bool is_stored = !edge.is_streaming;
       for (const size_t target : edge.targets) {
         if (target == edge.source) continue;  // on the way to a stash
-        auto& [bytes, tensors] = sums[{edge.source, target, edge.is_streaming, depth}];
-        bytes += edge.bytes;
-        ++tensors;
+        EdgeRow& row = rows[{edge.source, target, edge.is_streaming, depth}];
+        row.source = report_.tasks[edge.source].name;
+        row.target = report_.tasks[target].name;
+        row.depth = depth;
+        row.is_streaming = edge.is_streaming;
+        row.bytes += edge.bytes;
+        ++row.tensors;
+        if (!edge.is_streaming) continue;
+        if (!is_stored) row.stored_bytes += edge.bytes;
+        is_stored = true;
+        row.loads_by_io_tiles = row.loads_by_io_tiles || loaded.contains(edge.op->result());
+        row.stores_by_io_tiles = row.stores_by_io_tiles || ops::is_by_io_tiles(store_of(edge));
       }
     }
-    for (const auto& [key, sum] : sums) {
-      const auto& [source, target, is_streaming, depth] = key;
-      report_.edges.push_back({report_.tasks[source].name, report_.tasks[target].name, sum.first,
-                               sum.second, depth, is_streaming});
-    }
+    for (auto& [key, row] : rows) report_.edges.push_back(std::move(row));
+  }
+
+  // That brings the values of an edge to streaming memory.
+  static const ir::Op& store_of(const Edge& edge) {
+    return edge.op->name == ir::op::stash ? *edge.op->operand(0)->op : *edge.op;
   }
 
   // Of a program that is not cut: updates in the same graph are no task.
@@ -117,10 +188,16 @@ class Reporter {
   }
 
   const ir::Module& module_;
+  bool repeats_ = false;
   Report report_;
 };
 
 }  // namespace
+
+bool is_read_ahead(const ir::Op& op) {
+  return op.name == ir::op::remote_load && op.operand(0)->op->name == ir::op::state &&
+         ops::is_by_io_tiles(op);
+}
 
 Report report(const ir::Module& module) { return Reporter(module).read(); }
 

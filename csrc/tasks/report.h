@@ -25,6 +25,16 @@ struct TaskRow {
   int64_t bytes_out = 0;  // to the host
 };
 
+// What a task moves from or to the host in each micro-batch, or reads ahead from streaming memory.
+struct TransferRow {
+  std::string task;
+  bool is_host = true;    // false: weights that the IO tiles load from streaming memory
+  bool is_output = false;
+  std::string overlap;  // with what it may happen: none, loop (over micro-batches), step (also the
+                        // steps before and after)
+  int64_t bytes = 0;
+};
+
 // Values that pass from one task to another in the same memory.
 struct EdgeRow {
   std::string source;
@@ -33,6 +43,9 @@ struct EdgeRow {
   int64_t tensors = 0;
   int64_t depth = 1;  // for how many micro-batches there is room
   bool is_streaming = false;
+  int64_t stored_bytes = 0;  // of `bytes`: a value with several targets is stored once
+  bool loads_by_io_tiles = false;
+  bool stores_by_io_tiles = false;
 };
 
 // What an IPU does once in each step, outside of the tasks.
@@ -43,10 +56,13 @@ struct StepRow {
 };
 
 struct Report {
+  std::string graph;     // that is cut into the tasks; empty: none is
   std::string schedule;  // name of the schedule; sequential where there is one task after the other
+  std::string sync;      // as of the op strategy
   int64_t micro_batches = 1;
   std::vector<TaskRow> tasks;  // in their order in a round
   std::vector<EdgeRow> edges;
+  std::vector<TransferRow> transfers;  // at most one for each task, direction and overlap
   std::vector<StepRow> steps;
 };
 
@@ -56,6 +72,9 @@ struct BlockRow {
   double forward = 0;
   double backward = 0;
 };
+
+// Whether a task loads a weight from streaming memory by the IO tiles: a transfer of its own.
+bool is_read_ahead(const ir::Op& op);
 
 // Of a placed program. A program of one stage is not cut: its forward and its backward ops are a
 // task each.

@@ -1,4 +1,4 @@
-"""Annotations: what a program says of the operations that it runs, beside what they compute.
+"""Annotations: what a program says of the operations that it runs, besides what they compute.
 
 While ``forward`` is captured, each recorded operation takes the annotations that are entered. One
 row of ``KINDS`` says everything about a kind of them. Whatever capture makes of an operation (its

@@ -1,4 +1,4 @@
-"""What a strategy is made of: stages, phases, and the places that it gives to blocks."""
+"""Parts of a strategy: stages, phases, and the places that it gives to blocks."""
 
 from dataclasses import dataclass, field
 

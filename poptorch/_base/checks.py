@@ -74,7 +74,7 @@ class Check:
         return value
 
     def load(self, value):
-        """The value for what :func:`plain` made of it; others come back as they are."""
+        """The value for a result of :func:`plain`; others are returned unchanged."""
         return value
 
     def wrong_type(self, value, option: str) -> TypeError:

@@ -32,7 +32,7 @@ class _Deferral:
         self._noted.setdefault(number, frame)
 
     def remove(self) -> None:
-        """Puts the handlers back, but where another one has been set meanwhile."""
+        """Restores the handlers, except where a different one has been set meanwhile."""
         for number, handler in self._handlers.items():
             if _handler_of(number) is self:
                 signal.signal(number, handler)

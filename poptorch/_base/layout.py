@@ -1,4 +1,4 @@
-"""How a tensor lies in memory, and the same elements as a tensor of one dimension.
+"""How a tensor is stored, and the same elements as a tensor of one dimension.
 
 ``emit(target, *arguments)`` adds an operation and returns its result.
 """
@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 def dims_in_memory(tensor) -> list[int] | None:
-    """The dimensions in the order in which they lie in memory, the last one closest; None where
+    """The dimensions in the order of their strides, the last one closest; None where
     there are gaps, or elements lie on each other."""
     if tensor.numel() < 2:
         return list(range(tensor.dim()))
@@ -82,7 +82,7 @@ def extent(tensor) -> int:
 
 
 def flat(emit, x, dims: list[int]):
-    """The memory of ``x``, the dimensions of which lie in the order ``dims``."""
+    """The memory of ``x``, whose dimensions are stored in the order ``dims``."""
     if dims != sorted(dims):
         x = emit(aten.permute.default, x, dims)
     return x if len(dims) == 1 else emit(aten.reshape.default, x, [-1])

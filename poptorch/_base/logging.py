@@ -19,7 +19,7 @@ _FORMAT = logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)
 
 
 class _StderrHandler(logging.StreamHandler):
-    """Writes to what sys.stderr is now, not to what it was at import."""
+    """Writes to the present sys.stderr, not to the one at import."""
 
     def __init__(self):
         logging.Handler.__init__(self)
@@ -57,7 +57,7 @@ class _RepeatFilter(logging.Filter):
         return count <= self.limit
 
     def reset(self, limit: int | None) -> None:
-        """Sets another limit; counting begins anew if it differs."""
+        """Sets a limit; counting starts again if it differs."""
         if limit != self.limit:
             self.limit = limit
             self._counts.clear()

@@ -15,7 +15,7 @@ class OwnClass:
 
 
 def derived(cls: type, members: dict[str, Any], mixin: type[OwnClass] | None = None) -> type:
-    """A class that looks like ``cls``, of which it is; and of ``mixin``, if there is one."""
+    """A subclass of ``cls`` that looks like it; and of ``mixin``, if there is one."""
     like = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__qualname__": cls.__qualname__,
             MARK: True}
     bases = (cls,) if mixin is None else (mixin, cls)
@@ -27,7 +27,7 @@ def derived(cls: type, members: dict[str, Any], mixin: type[OwnClass] | None = N
 
 
 def plain_class(cls: type) -> type:
-    """The class of a module, without what poptorch made of it."""
+    """The class of a module before poptorch changed it."""
     while MARK in vars(cls):
         cls = cls.__bases__[-1]
     return cls

@@ -1,4 +1,4 @@
-"""Types at the program's edge: what the device has not is converted here, and nowhere else."""
+"""Types at the program's edge: types that the device lacks are converted here, and nowhere else."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ _NAMES = {
     torch.float32: "f32", torch.float64: "f64",
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-# What the device has not: 64-bit types are narrowed, unsigned ones become signed.
+# Types that the device lacks: 64-bit types are narrowed, unsigned ones become signed.
 _NARROW = {torch.int64: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int32,
            torch.uint64: torch.int32, torch.float64: torch.float32}
 _WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}

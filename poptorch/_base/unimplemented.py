@@ -2,22 +2,6 @@
 
 # By the word that rows of options use for it.
 LATER = {
-    "schedules": "times of host and streaming transfers",
     "devices": "devices of other hosts",
     "cache": "executable caching",
-    "estimates": "cycle and tile-memory estimates",
-}
-
-# What is no option, is kept without a warning, and has no effect either.
-LATER_IN_SILENCE = {
-    "poptorch.set_available_memory": "estimates",
-    "poptorch.set_overlap_for_input": "schedules",
-    "poptorch.set_overlap_for_output": "schedules",
-    "poptorch.MultiConv.availableMemoryProportions": "estimates",
-    "poptorch.MultiConv.cycleBackOff": "estimates",
-    "poptorch.MultiConv.enableConvDithering": "estimates",
-    "poptorch.MultiConv.perConvReservedTiles": "estimates",
-    "poptorch.MultiConv.planType": "estimates",
-    "ipu_version of Options.useOfflineIpuTarget: the tiles and their memory": "estimates",
-    "POPTORCH_SMALL_IPU_MODEL (environment): the size of the model": "estimates",
 }

@@ -1,4 +1,4 @@
-"""A plain value as it was: compared later with what it is, however it was changed."""
+"""A copy of a plain value, compared later with the present value."""
 
 import copy
 import datetime
@@ -222,7 +222,7 @@ def has_slots(value) -> bool:
 
 
 def attributes_of(value) -> dict:
-    """The attributes of an object of a program's own class, or what it has in slots; nothing of
+    """The attributes of an object of a program's own class, or its slots; nothing of
     another value."""
     if has_attributes(value):
         return object.__getattribute__(value, "__dict__")

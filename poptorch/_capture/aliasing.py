@@ -1,4 +1,4 @@
-"""Plain tensors that hang together with others, of which the program has a copy each."""
+"""Plain tensors that share memory with others. The program has a copy of each."""
 
 import itertools
 

@@ -23,7 +23,7 @@ from poptorch._capture.graph.unknown_sizes import UnknownSize
 from poptorch._capture.record.recorder import Recorder
 from poptorch.errors import Error, placed
 
-# The frames of which the arguments are a call of torch.
+# The frames whose arguments are a call of torch.
 _CALLS = (Functions.__torch_function__.__code__, Recorder.__torch_dispatch__.__code__)
 
 

@@ -114,7 +114,7 @@ class _Capture:
     def run(self) -> Captured:
         """Captures; whatever happens, the process is afterwards as it was."""
         if capture_context.is_capturing():
-            raise Error("[capture] a model is compiled inside the forward of another one that is "
+            raise Error("[capture] a model is compiled inside the forward of another that is "
                         "being compiled. Call the inner module itself instead of its executor.")
         others = context_managers.entered() if self._is_substituted else contextlib.nullcontext()
         with process_state.preserved(self.training), others, self._environment:

@@ -160,7 +160,7 @@ class ModuleState:
     def __exit__(self, *exception):
         for part in self._recurrent:
             del part.__dict__["check_input"]
-        # Clones too: what forward has put elsewhere may lead to one.
+        # Clones too: an object that forward has stored elsewhere may refer to one.
         for state in self.states:
             for _, table, key, _ in state.places:
                 if key in table and table[key] is state.fake:
@@ -214,7 +214,7 @@ class ModuleState:
         return self._attributes.guards_outside()
 
     def modes_read(self) -> list[torch.nn.Module]:
-        """The user's modules of which ``forward`` read whether they are in training mode."""
+        """The user's modules whose attribute ``training`` was read by ``forward``."""
         return [self._clones.user_module(part) for part in self.reads.modes.values()
                 if id(part) in self.names]
 

@@ -22,7 +22,7 @@ one_at_a_time = threading.RLock()
 
 
 def _begin_anew() -> None:
-    # Another thread, which the child process has not, may hold it.
+    # A thread that does not exist in the child process may hold it.
     if not one_at_a_time._is_owned():
         one_at_a_time._at_fork_reinit()
 
@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 def preserved(training: bool):
     """The state in which ``forward`` is captured; afterwards everything is as it was.
 
-    Grad mode is that of the capture, inference mode is off, the generator starts anew. Autocast
+    Grad mode is that of the capture, inference mode is off, the generator starts again. Autocast
     and the default dtype are the caller's. Transformers do not compare their masks with the causal
     one, and leave out padding by a mask of their results, which lie as those of fused operations
     do.

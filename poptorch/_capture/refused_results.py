@@ -19,7 +19,7 @@ def refuse_hidden_tensors(result: Structure) -> None:
         if constant is not None:
             _refuse_leaf(constant.value)
     for node in result.nodes():
-        # A parser is given the object itself, of which it takes what it knows.
+        # A parser takes the object itself, and from it what it knows.
         if node.kind is not PARSED \
                 and hidden_tensors.is_among((node.template, node.context), _WITHOUT_DATA):
             raise _holds_tensors(node.cls, " beside its parts")

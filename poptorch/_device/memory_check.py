@@ -17,7 +17,7 @@ _ADVICE = {
                "(TensorLocations.setActivationLocation), or choose another "
                "PipelinedExecution.schedule",
     "parameters": "use a 16-bit type, or streaming memory (TensorLocations.setWeightLocation)",
-    "optimizer": "use streaming memory (TensorLocations.setOptimizerLocation), or states in float16",
+    "optimizer": "use streaming memory (TensorLocations.setOptimizerLocation) or float16 states",
     "accumulators": "use streaming memory (TensorLocations.setAccumulatorLocation), or "
                     "accumulators in float16",
     "constants": "compute large constants in forward, or pass them as arguments",

@@ -107,7 +107,7 @@ class Attachment:
             self.weights.to_host()
         if self.report is not None:
             self.report.write_trace()
-        # First, so that the next call does all the rest anew, whatever happens here.
+        # First, so that the next call does all the rest again, whatever happens here.
         self.device.release()
         self.programs.release_memory()
         return True

@@ -135,7 +135,7 @@ class WeightCopies:
 
         Args:
             args: as ``torch.nn.Module.state_dict`` takes them.
-            kwargs: likewise.
+            kwargs: keyword arguments of the same call.
 
         Returns:
             Parameters and buffers by name.

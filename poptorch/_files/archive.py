@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
 FORMAT_VERSION = 13
 SUFFIX = ".poptorch"
-# Every member that a file may have beside the manifest.
+# Every member that a file may have besides the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors", "weights.safetensors", "state.safetensors",
            "interface.json", "module.json", "options.json", "rng.json", "model.json",

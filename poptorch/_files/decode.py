@@ -80,7 +80,7 @@ class Decoder:
     def _ref(self, value):
         found = self._shared[value["ref"]]
         if found is None:
-            raise ValueError("an object that is part of what it is made of")
+            raise ValueError("an object that contains itself")
         return found
 
     def _tensor(self, value):

@@ -41,7 +41,7 @@ class Encoder:
         self.tensors: dict[str, torch.Tensor] = {}
         self._names = {id(tensor): name for name, tensor in (named or {}).items()}
         self._kept = [named]
-        self._begun: set[str] = set()  # names of tensors of which attributes are being written
+        self._begun: set[str] = set()  # names of tensors whose attributes are being written
         # The tensors that were met, by identity, and by memory with what an error calls them.
         self._in_memory: dict[int | None, list[tuple[str, torch.Tensor]]] = {}
 
@@ -191,13 +191,13 @@ class Encoder:
         return out
 
     def _check_memory(self, tensor: torch.Tensor, path: str) -> None:
-        """Checks that no other tensor lies in the memory of one."""
+        """Checks that no two tensors share memory."""
         others = self._in_memory.setdefault(memory_of(tensor), [])
         if any(other is tensor for _, other in others):
             return
         for other_path, other in others:
             if overlap(other, tensor):
-                raise Error(f"[save] {path} lies in the memory of {other_path}, and a file has a "
+                raise Error(f"[save] {path} shares memory with {other_path}, and a file has a "
                             f"copy of each. Make them one tensor of the module, give {path} a "
                             f"clone(), or pass export_model=False.")
         others.append((path, tensor))
@@ -216,7 +216,7 @@ class Encoder:
 
 
 def _member_names(value: enum.Enum, path: str) -> list[str]:
-    """The name of a member, or those of the flags that one is made of."""
+    """The name of a member, or those of the flags that it combines."""
     kind = type(value)
     if value.name in kind.__members__:
         return [value.name]
@@ -227,7 +227,7 @@ def _member_names(value: enum.Enum, path: str) -> list[str]:
 
 
 def _order(tensor: torch.Tensor) -> list[int]:
-    """The dimensions of a tensor in the order in which a copy of it lies in memory."""
+    """The dimensions of a tensor in the order in which a copy stores them."""
     strides = copied_strides(tensor)
     return sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
 

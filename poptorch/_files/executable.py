@@ -45,7 +45,7 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dic
     if compiled.program.host_sites:
         names = ", ".join(sorted({repr(site.name) for site in compiled.program.host_sites}))
         raise Error(f"[save] the program calls functions of the host (poptorch.CPU: {names}), "
-                    f"which a file cannot hold. Save the state_dict(), and compile the model anew "
+                    f"which a file cannot hold. Save the state_dict(), and compile the model again "
                     f"where it is loaded.")
     executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -187,7 +187,7 @@ class File:
             try:
                 return _C.assemble_text(text, options, stored, texts, shares)
             except Error as error:
-                # This machine is too small, its environment requires what it has not, or the
+                # This machine is too small, its environment lacks something, or the
                 # library of a custom op is not loaded.
                 if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_",
                                              "[custom_op]")):

@@ -15,7 +15,7 @@ _MADE = (complex, collections.OrderedDict, collections.defaultdict, collections.
 # Classes of the standard library that are data and nothing else.
 _DATA = {cls: f"{cls.__module__}:{cls.__qualname__}" for cls in (
     bool, int, float, str, bytes, list, tuple, dict, set, frozenset, object, type(None), *_MADE)}
-# Those of them of which an object is made by __new__ when a file is read; others have no
+# Those whose objects __new__ makes when a file is read; others have no
 # attributes, and some (bytes of a given length) take as much memory as a number says.
 _OBJECTS = (object, complex)
 # What objects are made by that have no plain state: these are called when a file is read.

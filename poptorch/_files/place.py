@@ -1,6 +1,6 @@
 """A whole new file takes the place of a regular one, or nothing happens.
 
-It is written beside its place and renamed. While that lasts, its writer holds a lock on it, which
+It is written next to its place and renamed. While that lasts, its writer holds a lock on it, which
 the system takes from a process that dies: what has no lock was left behind, and the next one to
 write there removes it.
 """
@@ -81,7 +81,7 @@ def _prefix(path: Path) -> str:
 
 
 def _create(path: Path) -> tuple[BinaryIO, Path]:
-    """A new file beside ``path``, locked."""
+    """A new file next to ``path``, locked."""
     while True:
         beside = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}{_SUFFIX}"
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -121,7 +121,7 @@ class Reads:
     Attributes:
         holders: modules and objects, by identity.
         records: of their attributes, by the identity of the holder and the name.
-        modes: the modules of which ``training`` was read, by identity.
+        modes: the modules whose ``training`` was read, by identity.
         draws: what ``forward`` draws from.
     """
 
@@ -251,7 +251,7 @@ class Reads:
 
     def change_class(self, cls: type, running: Callable = lambda holder: holder) -> bool:
         """Gives a class methods that record which attributes are read and set; returns whether that
-        is possible. ``running`` returns the object that runs in place of another one."""
+        is possible. ``running`` returns the object that runs in place of a different one."""
         if cls in self._classes:
             return True
         before = {name: vars(cls).get(name) for name in _METHODS}

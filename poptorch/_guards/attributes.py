@@ -43,7 +43,7 @@ class Attributes:
         read: the attributes that it read and did not change, by origin.
         value_of: the value that a tensor without data has in each call; None for others.
         managed: the modules that have such values in attributes now, and all that ``forward`` set
-            of each: it sets them anew where they do not fit.
+            of each: it sets them again where they do not fit.
     """
 
     def __init__(self, places: Places, clones: dict[int, torch.nn.Module]):
@@ -70,7 +70,7 @@ class Attributes:
         self.reads.hold(module, path, "self.", Origin.MODULE)
 
     def warn_of_change(self, tensor: torch.Tensor, place: str) -> None:
-        """Warns that ``forward`` changes a tensor in place that is no parameter or buffer."""
+        """Warns that ``forward`` changes a tensor in place that is not a parameter or buffer."""
         path = self.name_of(tensor)
         what = f"{called(tensor)} in place that" if path is None else \
             f"the tensor {path} in place, which is a plain attribute and"
@@ -101,7 +101,7 @@ class Attributes:
         place = place_text(self.line(module, name), owner)
         logger.warning(
             "[capture] forward makes %s, a parameter, a buffer or a module with these: the program "
-            "makes it anew in each call and keeps nothing of it. Make it in __init__, or call the "
+            "recreates it in each call and keeps nothing of it. Create it in __init__, or call the "
             "module once on the CPU before it is compiled.%s", f"{owner}.{name}".lstrip("."),
             f"\n  at {place}" if place else "")
 

@@ -56,7 +56,7 @@ def names_outside(module: torch.nn.Module, arguments, draws: Draws) \
     Args:
         module: the outermost module.
         arguments: of the call, which may hold functions.
-        draws: is told of all that names lead to.
+        draws: receives all objects that names lead to.
 
     Returns:
         The names, and the objects that they lead to, with their paths.

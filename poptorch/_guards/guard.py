@@ -89,7 +89,7 @@ class Guard:
 
     @property
     def watched(self) -> tuple[Sequence, Sequence] | None:
-        """Places and containers that hold the same objects while the value is what it was; None:
+        """Places and containers that hold the same objects while the value is unchanged; None:
         no such ones are known."""
         if self._places is None or not self._expected.is_quick:
             return None

@@ -59,7 +59,7 @@ class Draws:
                     "pass them as arguments.", name, type(value).__name__)
             elif before is None or _state(value) != before:
                 logger.warning(
-                    "[capture] forward draws numbers from %s. Python code runs only while forward "
+                    "[capture] forward uses random numbers from %s. Python runs only while forward "
                     "is traced, so every call sees the same numbers. Draw with torch (torch.rand, "
                     "torch.nn.functional.dropout), which every call does again, or outside of "
                     "forward, and pass the numbers as tensors.", name)

@@ -1,4 +1,4 @@
-"""Guards of tensors that are no arguments, parameters or buffers: their values are constants."""
+"""Guards of tensors that are not arguments, parameters or buffers: their values are constants."""
 
 import hashlib
 import weakref
@@ -32,7 +32,7 @@ class TensorGuard:
         return f"{dtype} {list(shape)} {self._digest.hex()}"
 
     def change(self) -> Change | None:
-        """That it has other values than it had; None: it has not."""
+        """That its values have changed; None: they have not changed."""
         tensor = self.tensor()
         if tensor is None or not self._is_foreign and tensor._version == self._version:
             return None

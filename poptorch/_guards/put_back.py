@@ -28,7 +28,7 @@ def emptied(value):
         return None
     try:
         leaves, structure = Structure.of(value)
-    except Error:  # it holds itself, or tensors beside its parts
+    except Error:  # it holds itself, or tensors besides its parts
         return None
     found = structure.unflatten(
         torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")

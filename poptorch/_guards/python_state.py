@@ -137,7 +137,7 @@ def is_number(value) -> bool:
 
 
 def _is_another_flag(was, now) -> bool:
-    """Whether a value that tells what is to be done became another one."""
+    """Whether a value that controls the program has changed."""
     return isinstance(was, (bool, str, enum.Enum)) and type(now) is type(was) and now != was
 
 

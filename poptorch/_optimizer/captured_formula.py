@@ -112,7 +112,7 @@ class Formulas:
         try:
             with unnarrowed(torch.int64, torch.float64):
                 plain = {state.key for state in spec.states if state.has_no_dims}
-                # A tensor without dimensions would not keep its type beside a number.
+                # A tensor without dimensions would not keep its type in an operation with a number.
                 cast = {name: e.cast(value, torch.float64) if name in plain
                         else e.reshape(e.cast(value, wide), value.sizes or [1])
                         for name, value in own.items()}

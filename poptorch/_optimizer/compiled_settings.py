@@ -268,7 +268,7 @@ def _numbers(values: list[float]) -> torch.Tensor:
     return torch.frombuffer(array("d", values), dtype=torch.float64)
 
 
-# Values of which nothing can change as long as they are the same objects.
+# Values that cannot change as long as they are the same objects.
 _FIXED = frozenset({bool, int, float, str, type(None)})
 
 

@@ -50,7 +50,7 @@ class DeviceStates:
         self._has_warned = False
 
     def _scale_of(self, entry) -> float:
-        """By what the device has a state multiplied."""
+        """The factor by which the device has a state multiplied."""
         is_scaled = any(s.key == entry.key and s.velocity_power for s in self.spec.states)
         return entry.group.velocity_scaling if is_scaled else 1.0
 
@@ -125,7 +125,7 @@ class DeviceStates:
         return None
 
     def warn_of_late_writes(self, key: int, values: Values | None) -> None:
-        """Warns, once, that the host wrote to a state of which the device had a newer value."""
+        """Warns, once, that the host wrote to a state whose newer value was on the device."""
         given = self._given.pop(key, None)
         if given is None or self._has_warned:
             return

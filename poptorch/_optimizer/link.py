@@ -64,7 +64,7 @@ class OptimizerLink:
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
-        spec_of(optimizer)  # an error for what the device has no update of
+        spec_of(optimizer)  # an error for parameters without an update on the device
         device_settings.check(optimizer)
         device_settings.shared(optimizer, groups_of(optimizer))
         is_known = where == "setOptimizer" and optimizer is self.optimizer

@@ -246,7 +246,7 @@ class LiveStates(collections.defaultdict):
     # -- copies --------------------------------------------------------------------------------
 
     def kept(self) -> dict:
-        """What a copy of an optimizer of ``poptorch.optim`` needs beside the plain dictionary."""
+        """What a copy of an optimizer of ``poptorch.optim`` needs besides the plain dictionary."""
         self.refresh()
         with plain_access():
             kept = {"counts": dict(self._counts.values()), **self.names.kept()}

@@ -1,7 +1,7 @@
 """When each task of a program handles which micro-batch: what ``schedule`` returns."""
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from poptorch import _C
 
@@ -48,6 +48,10 @@ class Edge:
         bytes: of one micro-batch.
         depth: for how many micro-batches there is room.
         memory: ``"chip"`` or ``"streaming"``: where the values are meanwhile.
+        stored_bytes: of ``bytes``, those that this edge brings to streaming memory: a value with
+            several targets is stored once.
+        loads_by_io_tiles: whether the IO tiles load the values from streaming memory.
+        stores_by_io_tiles: whether the IO tiles store them there.
     """
 
     source: str
@@ -55,6 +59,29 @@ class Edge:
     bytes: int
     depth: int
     memory: str
+    stored_bytes: int = field(default=0, repr=False, compare=False)
+    loads_by_io_tiles: bool = field(default=False, repr=False, compare=False)
+    stores_by_io_tiles: bool = field(default=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What a task moves in each micro-batch.
+
+    Attributes:
+        task: its name.
+        memory: ``"host"``, or ``"streaming"``: weights that the IO tiles load.
+        direction: ``"in"`` or ``"out"``.
+        overlap: with what it may happen at the same time: ``"none"``, ``"loop"`` (tasks of other
+            micro-batches of the step) or ``"step"`` (those of the steps before and after, too).
+        bytes: of one micro-batch.
+    """
+
+    task: str
+    memory: str
+    direction: str
+    overlap: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -71,9 +98,12 @@ class Schedule:
 
     Attributes:
         name: of the pipeline schedule; ``"sequential"`` where no two tasks run at the same time.
+        sync: which IPUs meet before one talks to the host: ``"full"`` (all of the replica),
+            ``"single_pipeline"`` or ``"replica_and_ladder"`` (none).
         micro_batches: that one step handles.
         tasks: in the order in which a round has them.
         edges: what passes between tasks.
+        transfers: what tasks move from and to the host, or load ahead.
         steps: what follows when all micro-batches are done.
     """
 
@@ -89,9 +119,11 @@ class Schedule:
 
     def _read(self, report: dict) -> None:
         self.name: str = report["schedule"]
+        self.sync: str = report["sync"]
         self.micro_batches: int = report["micro_batches"]
         self.tasks = [Task(**row) for row in report["tasks"]]
         self.edges = [Edge(**row) for row in report["edges"]]
+        self.transfers = [Transfer(**row) for row in report["transfers"]]
         self.steps = [Step(**row) for row in report["steps"]]
 
     @property

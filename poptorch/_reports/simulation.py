@@ -1,14 +1,16 @@
 """The run of a schedule in time, without running the program.
 
 Each IPU runs its tasks in the order of rounds. It begins one when what the task reads is there, and
-is done with it when what holds the results has room.
+is done with it when what holds the results has room. IO tiles transfer meanwhile.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from poptorch._reports.schedule import Edge, Schedule, Step, Task
+from poptorch._reports.meetings import Meetings
+from poptorch._reports.schedule import Edge, Schedule, Step, Task, Transfer
 from poptorch.errors import Error
 
 
@@ -21,13 +23,20 @@ class Costs(Protocol):
         """The computation of one micro-batch."""
 
     def edge(self, edge: Edge) -> float:
-        """The transfer of one micro-batch, at the IPU that takes it."""
+        """The transfer of one micro-batch, at the IPU that takes it; through streaming memory the
+        store and the load, half each."""
 
     def host_in(self, task: Task) -> float:
         """What the task reads from the host for one micro-batch."""
 
     def host_out(self, task: Task) -> float:
         """What the task sends to the host for one micro-batch."""
+
+    def read_ahead(self, task: Task) -> float:
+        """The weights that the IO tiles load for one micro-batch of the task."""
+
+    def sync(self) -> float:
+        """A meeting of all IPUs of a replica. At 0 there are no meetings."""
 
     def step(self, step: Step) -> float:
         """What follows when all micro-batches are done."""
@@ -56,6 +65,12 @@ class StageCosts:
     def host_out(self, task: Task) -> float:
         return 0.0
 
+    def read_ahead(self, task: Task) -> float:
+        return 0.0
+
+    def sync(self) -> float:
+        return 0.0
+
     def step(self, step: Step) -> float:
         return 0.0
 
@@ -70,18 +85,33 @@ class Span:
     end: float
     task: str | None = None
     micro_batch: int | None = None
+    track: str = "compute"
+
+
+@dataclass
+class _Traffic:
+    """What a task reads and sends: by the compute tiles in its own turn, by the IO tiles while
+    other tasks compute."""
+
+    copies: list[Edge] = field(default_factory=list)  # from other IPUs and stashes
+    loads: list[Edge] = field(default_factory=list)
+    stores: list[Edge] = field(default_factory=list)
+    inputs: list[Transfer] = field(default_factory=list)
+    outputs: list[Transfer] = field(default_factory=list)
+    ahead: list[Edge | Transfer] = field(default_factory=list)   # loads and inputs by IO tiles
+    behind: list[Edge | Transfer] = field(default_factory=list)  # stores and outputs
 
 
 class Simulation:
     """One step of one replica.
 
     Attributes:
-        spans: of all IPUs, in the order in which each IPU has them.
+        spans: of all IPUs, in the order in which each track of an IPU has them.
         begins: by the name of a task, when it begins each micro-batch.
         ends: when its results are where they are read, in the same units.
     """
 
-    def __init__(self, schedule: Schedule, costs: Costs):
+    def __init__(self, schedule: Schedule, costs: Costs, meets: bool = True):
         self.schedule, self._costs = schedule, costs
         self.spans: list[Span] = []
         self.begins: dict[str, list[float]] = {task.name: [] for task in schedule.tasks}
@@ -92,29 +122,50 @@ class Simulation:
             self._sources[edge.target].append(edge)
             self._targets[edge.source].append(edge)
         self._turns = _turns(schedule) if schedule.name == "sequential" else {}
-        self._ended = 0
-        self._ipus = {task.name: task.ipu for task in schedule.tasks}
-        # By IPU: when it has time for what comes next.
+        self._meetings = _meetings(schedule, costs) if meets else None
+        self._news = 0  # of what others may wait for: ends of tasks, arrivals at meetings
+        self._tasks = {task.name: task for task in schedule.tasks}
+        self._traffic = _traffic(schedule, costs)
+        # When computation begins, and when values are in streaming memory, on the IO tiles, or gone
+        # from these: of each micro-batch.
+        self._computes: dict[str, list[float]] = {task.name: [] for task in schedule.tasks}
+        self._stored: dict[Edge, list[float]] = {edge: [] for edge in schedule.edges}
+        self._arrived: dict[Edge | Transfer, list[float]] = defaultdict(list)
+        self._gone: dict[Edge | Transfer, float] = defaultdict(float)
+        # By IPU: when its compute tiles and its IO tiles have time for what comes next.
         self._free = dict.fromkeys(sorted({*schedule.ipus, *(s.ipu for s in schedule.steps)}), 0.0)
-        waiting = [self._worker(ipu) for ipu in schedule.ipus]
-        while waiting:
-            before = len(self.spans), self._ended
-            waiting = [worker for worker in waiting if next(worker, None) is not None]
-            if waiting and before == (len(self.spans), self._ended):
-                raise Error("[timeline] the tasks of the program wait for each other. Compile the "
-                            "model again.")
-        for step in sorted(schedule.steps, key=lambda step: step.kind != "all_reduce"):
-            self._spend(step.ipu, step.kind, costs.step(step))
+        self._io_free = dict.fromkeys(self._free, 0.0)
+        self._run_tasks()
+        self._run_steps()
 
     @property
     def span(self) -> float:
         """When the last IPU is done."""
-        return max(self._free.values(), default=0.0)
+        return max((*self._free.values(), *self._io_free.values()), default=0.0)
 
     @property
     def ipus(self) -> list[int]:
         """The IPUs that do something."""
         return list(self._free)
+
+    def _run_tasks(self) -> None:
+        self._continue_last_step()
+        waiting = [self._worker(ipu) for ipu in self.schedule.ipus]
+        while waiting:
+            before = len(self.spans), self._news
+            waiting = [worker for worker in waiting if next(worker, None) is not None]
+            if waiting and before == (len(self.spans), self._news):
+                raise Error("[timeline] the tasks of the program wait for each other. Compile the "
+                            "model again.")
+
+    def _run_steps(self) -> None:
+        """What follows the micro-batches; it waits for what overlaps only with these."""
+        for name, traffic in self._traffic.items():
+            ipu = self._tasks[name].ipu
+            done = [self._gone[item] for item in traffic.behind if _overlap(item) == "loop"]
+            self._free[ipu] = max([self._free[ipu], *done])
+        for step in sorted(self.schedule.steps, key=lambda step: step.kind != "all_reduce"):
+            self._spend(step.ipu, step.kind, self._costs.step(step))
 
     def _spend(self, ipu: int, kind: str, cost: float, task: str | None = None,
                micro_batch: int | None = None) -> None:
@@ -131,39 +182,182 @@ class Simulation:
                 batch = number - task.offset
                 if 0 <= batch < count:
                     yield from self._run(task, batch)
+        yield from self._meet(ipu, float("inf"))
 
     def _run(self, task: Task, batch: int) -> Iterator[bool]:
-        targets = self._targets[task.name]
-        needs = [(edge.source, batch) for edge in self._sources[task.name]]
-        needs += ((name, batch - lag) for name, lag in self._turns.get(task.name, ())
-                  if batch >= lag)
-        while any(len(self.ends[name]) <= number for name, number in needs):
+        yield from self._meet_before(task, batch, "begins")
+        needs = self._needs(task, batch)
+        while any(len(times) <= number for times, number in needs):
             yield True
-        begin = max([self._free[task.ipu], *(self.ends[name][number] for name, number in needs)])
-        self._free[task.ipu] = begin
+        times = [times[number] for times, number in needs]
+        self._free[task.ipu] = begin = max([self._free[task.ipu], *times])
         self.begins[task.name].append(begin)
+        waits_for = [edge for edge in self._traffic[task.name].ahead if isinstance(edge, Edge)]
+        while any(len(self._stored[edge]) <= batch for edge in waits_for):
+            yield True
         self._compute(task, batch)
-        full = [edge for edge in targets if edge.depth <= batch]
+        full = [edge for edge in self._targets[task.name] if edge.depth <= batch]
+        if full:
+            yield from self._meet_before(task, batch, "ends")
         while any(len(self.begins[edge.target]) <= batch - edge.depth for edge in full):
             yield True
         end = max([self._free[task.ipu],
                    *(self.begins[edge.target][batch - edge.depth] for edge in full)])
         self._free[task.ipu] = end
         self.ends[task.name].append(end)
-        self._ended += 1
+        self._news += 1
+
+    def _needs(self, task: Task, batch: int) -> list[tuple[list[float], int]]:
+        """What must have happened before the task begins: lists of times, and places in them."""
+        needs = [(self.ends[edge.source], batch) for edge in self._sources[task.name]
+                 if edge.memory == "chip"]
+        needs += ((self._stored[edge], batch) for edge in self._traffic[task.name].loads)
+        needs += ((self.ends[name], batch - lag) for name, lag in self._turns.get(task.name, ())
+                  if batch >= lag)
+        return needs
 
     def _compute(self, task: Task, batch: int) -> None:
-        costs = self._costs
-        for edge in self._sources[task.name]:
-            cost = costs.edge(edge)
-            arrives = edge.memory == "streaming" or self._ipus[edge.source] != task.ipu
-            if arrives or cost:
-                self._spend(task.ipu, "exchange", cost, task.name, batch)
-        if task.bytes_in:
-            self._spend(task.ipu, "host", costs.host_in(task), task.name, batch)
-        self._spend(task.ipu, "compute", costs.task(task), task.name, batch)
-        if task.bytes_out:
-            self._spend(task.ipu, "host", costs.host_out(task), task.name, batch)
+        traffic, ipu = self._traffic[task.name], task.ipu
+        for edge in traffic.copies + traffic.loads:
+            self._spend(ipu, "exchange", self._load_cost(edge), task.name, batch)
+        for transfer in traffic.inputs:
+            self._spend(ipu, "host", self._load_cost(transfer), task.name, batch)
+        for item in traffic.ahead:
+            if len(self._arrived[item]) <= batch:
+                self._bring(task, item)
+            self._free[ipu] = max(self._free[ipu], self._arrived[item][batch])
+        self._computes[task.name].append(self._free[ipu])
+        self._read_ahead(ipu)
+        self._spend(ipu, "compute", self._costs.task(task), task.name, batch)
+        for edge in traffic.stores:
+            self._spend(ipu, "exchange", self._store_cost(edge), task.name, batch)
+            self._stored[edge].append(self._free[ipu])
+        for item in traffic.behind:
+            self._free[ipu] = max(self._free[ipu], self._gone[item])
+            if _overlap(item) != "step" or batch < self.schedule.micro_batches - 1:
+                self._send(task, item, batch, self._free[ipu])
+        for transfer in traffic.outputs:
+            self._spend(ipu, "host", self._store_cost(transfer), task.name, batch)
+
+    # -- IO tiles ------------------------------------------------------------------------------
+
+    def _continue_last_step(self) -> None:
+        """The step before has loaded the first inputs, and left its last outputs to this one."""
+        for name, traffic in self._traffic.items():
+            for item in traffic.ahead:
+                if _overlap(item) == "step":
+                    self._arrived[item].append(0.0)
+            for item in traffic.behind:
+                if _overlap(item) == "step":
+                    self._send(self._tasks[name], item, self.schedule.micro_batches - 1, 0.0)
+
+    def _read_ahead(self, ipu: int) -> None:
+        """Begins to load what tasks have room for, as one has just begun to compute."""
+        for name, traffic in self._traffic.items():
+            task = self._tasks[name]
+            for item in traffic.ahead if task.ipu == ipu else ():
+                number = len(self._arrived[item])
+                last = self.schedule.micro_batches + (_overlap(item) == "step")
+                has_room = 0 < number == len(self._computes[name]) and number < last
+                if has_room and self._is_here(item, number, ipu):
+                    self._bring(task, item)
+
+    def _is_here(self, item: Edge | Transfer, number: int, ipu: int) -> bool:
+        """Whether the IO tiles need not wait for another IPU, or for a task that comes later."""
+        if isinstance(item, Transfer):
+            return True
+        return self._tasks[item.source].ipu == ipu and len(self._stored[item]) > number
+
+    def _bring(self, task: Task, item: Edge | Transfer) -> None:
+        """Loads the next micro-batch, once the task has taken the one before."""
+        number = len(self._arrived[item])
+        ready = self._computes[task.name][number - 1] if number else 0.0
+        if isinstance(item, Edge):
+            ready = max(ready, self._stored[item][number])
+        end = self._transfer(task, item, number, ready, self._load_cost(item))
+        self._arrived[item].append(end)
+
+    def _send(self, task: Task, item: Edge | Transfer, batch: int, ready: float) -> None:
+        self._gone[item] = self._transfer(task, item, batch, ready, self._store_cost(item))
+        if isinstance(item, Edge):
+            self._stored[item].append(self._gone[item])
+
+    def _transfer(self, task: Task, item: Edge | Transfer, batch: int, ready: float,
+                  cost: float) -> float:
+        """A row of the IO tiles; returns its end."""
+        begin = max(self._io_free[task.ipu], ready)
+        is_host = isinstance(item, Transfer) and item.memory == "host"
+        self.spans.append(Span(task.ipu, "host" if is_host else "exchange", begin, begin + cost,
+                               task.name, batch % self.schedule.micro_batches, "io"))
+        self._io_free[task.ipu] = begin + cost
+        return begin + cost
+
+    def _load_cost(self, item: Edge | Transfer) -> float:
+        if isinstance(item, Edge):
+            return self._costs.edge(item) / (2 if item.memory == "streaming" else 1)
+        task = self._tasks[item.task]
+        if item.memory == "streaming":
+            return self._costs.read_ahead(task)
+        return self._costs.host_in(task) * _share(item.bytes, task.bytes_in)
+
+    def _store_cost(self, item: Edge | Transfer) -> float:
+        if isinstance(item, Edge):
+            return self._costs.edge(item) / 2 * _share(item.stored_bytes, item.bytes)
+        task = self._tasks[item.task]
+        return self._costs.host_out(task) * _share(item.bytes, task.bytes_out)
+
+    # -- meetings ------------------------------------------------------------------------------
+
+    def _meet_before(self, task: Task, batch: int, what: str) -> Iterator[bool]:
+        if self._meetings is not None:
+            yield from self._meet(task.ipu, self._meetings.time_of(task, batch, what))
+
+    def _meet(self, ipu: int, time: float) -> Iterator[bool]:
+        """The meetings of an IPU before what it does at a time of the run without meetings."""
+        meetings = self._meetings
+        while meetings is not None and meetings.is_due(ipu, time):
+            meetings.arrive(ipu, self._free[ipu])
+            self._news += 1
+            while (begin := meetings.begin(ipu)) is None:
+                yield True
+            self._free[ipu] = begin
+            self._spend(ipu, "sync", self._costs.sync())
+            meetings.leave(ipu)
+
+
+def _meetings(schedule: Schedule, costs: Costs) -> Meetings | None:
+    if schedule.sync != "full" or len(schedule.ipus) < 2 or not costs.sync():
+        return None
+    alone = Simulation(schedule, costs, meets=False)
+    return Meetings(schedule, alone.begins, alone.ends)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _overlap(item: Edge | Transfer) -> str:
+    return item.overlap if isinstance(item, Transfer) else "loop"
+
+
+def _traffic(schedule: Schedule, costs: Costs) -> dict[str, _Traffic]:
+    """By the name of a task, what passes to and from it besides values that stay on the chip."""
+    found = {task.name: _Traffic() for task in schedule.tasks}
+    ipus = {task.name: task.ipu for task in schedule.tasks}
+    for edge in schedule.edges:
+        source, target = found[edge.source], found[edge.target]
+        if edge.memory == "streaming":
+            (source.behind if edge.stores_by_io_tiles else source.stores).append(edge)
+            (target.ahead if edge.loads_by_io_tiles else target.loads).append(edge)
+        elif ipus[edge.source] != ipus[edge.target] or costs.edge(edge):
+            target.copies.append(edge)
+    for transfer in schedule.transfers:
+        one, is_input = found[transfer.task], transfer.direction == "in"
+        if transfer.overlap == "none":
+            (one.inputs if is_input else one.outputs).append(transfer)
+        else:
+            (one.ahead if is_input else one.behind).append(transfer)
+    return found
 
 
 def _turns(schedule: Schedule) -> dict[str, list[tuple[str, int]]]:

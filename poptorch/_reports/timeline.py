@@ -1,7 +1,7 @@
 """What each IPU does when: what ``timeline`` returns."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from poptorch._reports import timeline_drawing, timeline_trace
@@ -17,11 +17,15 @@ class Row:
         replica: its number.
         ipu: within the replica.
         kind: ``"compute"``, ``"exchange"`` (values arrive from another IPU, from streaming
-            memory or from a stash), ``"host"``, ``"all_reduce"``, ``"update"`` or ``"idle"``.
+            memory or from a stash, or leave for streaming memory), ``"host"``, ``"sync"`` (all
+            IPUs of the replica meet), ``"all_reduce"``, ``"update"`` or ``"idle"``.
         task: name of the task; None for other rows.
         micro_batch: its number; None for other rows.
         begin: in the units of the timeline.
         end: in the same units.
+        track: ``"compute"``, or ``"io"`` for transfers by the IO tiles, which happen meanwhile.
+            With ``OverlapDeviceIterationLoop`` this track has the last results of the step before
+            and the first inputs of the step after.
     """
 
     replica: int
@@ -31,6 +35,7 @@ class Row:
     micro_batch: int | None
     begin: float
     end: float
+    track: str = field(default="compute", repr=False)
 
 
 class Timeline:
@@ -55,10 +60,11 @@ class Timeline:
 
     @property
     def rows(self) -> list[Row]:
-        """A :class:`Row` for all that happens, by replica, IPU and time. The rows of an IPU fill
-        the span; what costs nothing has a row that ends where it begins."""
+        """A :class:`Row` for all that happens, by replica, IPU, track and time. The compute rows of
+        an IPU fill the span; what costs nothing has a row that ends where it begins."""
         spans = list(self._spans())
-        return [Row(replica, span.ipu, span.kind, span.task, span.micro_batch, span.begin, span.end)
+        return [Row(replica, span.ipu, span.kind, span.task, span.micro_batch, span.begin, span.end,
+                    span.track)
                 for replica in range(self._replicas) for span in spans]
 
     def _spans(self) -> Iterator[Span]:
@@ -67,16 +73,19 @@ class Timeline:
             of_ipu[span.ipu].append(span)
         for ipu, spans in of_ipu.items():
             free = 0.0
-            for span in spans:
+            for span in (span for span in spans if span.track == "compute"):
                 if span.begin > free:
                     yield Span(ipu, "idle", free, span.begin)
                 yield span
                 free = span.end
             if self.span > free:
                 yield Span(ipu, "idle", free, self.span)
+            yield from (span for span in spans if span.track == "io")
 
     def idle_share(self, ipu: int | None = None) -> float:
         """The part of the time in which IPUs wait: 1 - busy / (IPUs x span).
+
+        An IPU is busy while its compute tiles are. What IO tiles do meanwhile does not count.
 
         Args:
             ipu: one of the IPUs that the program uses; None: all of them.
@@ -100,13 +109,14 @@ class Timeline:
             raise ValueError(f"[idle_share] the program uses the IPUs {used}, got {ipu!r}. Give "
                              f"one of them.")
         ipus = used if ipu is None else [ipu]
-        busy = sum(span.end - span.begin for span in self._simulation.spans if span.ipu in ipus)
+        busy = sum(span.end - span.begin for span in self._simulation.spans
+                   if span.ipu in ipus and span.track == "compute")
         whole = len(ipus) * self.span
         return (whole - busy) / whole if whole else 0.0
 
     def to_perfetto(self, path: str | Path) -> None:
         """Writes a file for https://ui.perfetto.dev: a process for each replica, a track for each
-        IPU, arrows for copies, and the bytes of stashes.
+        IPU and for its IO tiles, arrows for copies, and the bytes of stashes.
 
         Args:
             path: of the JSON file. One unit of the timeline is a microsecond in it.
@@ -114,7 +124,8 @@ class Timeline:
         timeline_trace.write(path, self._simulation, self._replicas)
 
     def plot(self, path: str | Path) -> None:
-        """Draws the timeline of one replica, with the micro-batches' numbers.
+        """Draws the timeline of one replica, with the micro-batches' numbers. IO tiles have a thin
+        lane of their own.
 
         It needs matplotlib: ``pip install poptorch[plot]``.
 

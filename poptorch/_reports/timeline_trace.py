@@ -19,10 +19,18 @@ def _events(simulation: Simulation, replica: int) -> Iterator[dict]:
     yield base | {"ph": "M", "name": "process_name", "args": {"name": f"replica {replica}"}}
     for ipu in simulation.ipus:
         yield base | {"ph": "M", "name": "thread_name", "tid": ipu, "args": {"name": f"IPU {ipu}"}}
+    for ipu in sorted({span.ipu for span in simulation.spans if span.track == "io"}):
+        yield base | {"ph": "M", "name": "thread_name", "tid": _track(simulation, ipu, "io"),
+                      "args": {"name": f"IO tiles of IPU {ipu}"}}
     yield from (base | event for event in _slices(simulation))
     first = replica * len(simulation.schedule.edges) * simulation.schedule.micro_batches
     yield from (base | event for event in _arrows(simulation, first))
     yield from (base | event for event in _stashes(simulation))
+
+
+def _track(simulation: Simulation, ipu: int, track: str) -> int:
+    """The number of a track: that of the IPU, for IO tiles one after those of all IPUs."""
+    return ipu if track == "compute" else max(simulation.ipus) + 1 + ipu
 
 
 def _slices(simulation: Simulation) -> Iterator[dict]:
@@ -30,7 +38,8 @@ def _slices(simulation: Simulation) -> Iterator[dict]:
         if span.end == span.begin:
             continue
         name = span.kind if span.task is None else f"{span.task} {span.micro_batch}"
-        yield {"ph": "X", "name": name, "cat": span.kind, "tid": span.ipu, "ts": span.begin,
+        yield {"ph": "X", "name": name, "cat": span.kind,
+               "tid": _track(simulation, span.ipu, span.track), "ts": span.begin,
                "dur": span.end - span.begin, "args": {"micro_batch": span.micro_batch}}
 
 

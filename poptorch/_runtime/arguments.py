@@ -138,7 +138,7 @@ class Arguments:
             self._bind(args, kwargs)))
 
     def compare(self, read: dict[int, set[str]]) -> None:
-        """Compares later what ``Captured.beside`` has, and forgets the first call's objects."""
+        """Compares ``Captured.beside`` later; forgets the first call's objects."""
         self._structure = self._structure.comparing(read)
 
     def to_data(self) -> dict:
@@ -351,7 +351,7 @@ _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameter
 
 
 def other_value(path: str, expected: str, got: str) -> Error:
-    """For what is no tensor, and is not what was compiled in."""
+    """For a value that is not a tensor and differs from the compiled one."""
     return mismatch(f"mismatch for {path}: expected {expected} but got {got}. Values other than "
                     f"tensors are compiled in. Pass a tensor for a number that changes.")
 
@@ -380,7 +380,7 @@ def _signature(model) -> inspect.Signature | None:
 
 
 def _seen_by(model: torch.nn.Module) -> str | None:
-    """What, beside ``forward``, sees how a call passes its arguments; None: nothing does."""
+    """What, besides ``forward``, sees how a call passes its arguments; None: nothing does."""
     callers = [vars(cls)["__call__"] for cls in type(model).__mro__ if "__call__" in vars(cls)]
     if not all(map(_is_ours, callers)):
         return "the model has a __call__ of its own"
@@ -412,7 +412,7 @@ def _check_tensor(tensor: torch.Tensor, path: str) -> None:
 
 
 def _check_constant(leaf: Leaf) -> None:
-    """Refuses values of which a later call could not see whether they are the same."""
+    """Refuses values that a later call could not compare."""
     if isinstance(leaf.value, numpy.ndarray):
         raise Error(f"[arguments] {leaf.path} is a numpy array of shape {leaf.value.shape}, "
                     f"expected a tensor. Pass torch.from_numpy({leaf.path}).")

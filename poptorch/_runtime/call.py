@@ -145,7 +145,7 @@ class Call:
             self._rebuild(results)
         except Exception as error:
             raise Error(f"[loadExecutable] the results cannot be put together as forward returned "
-                        f"them: {type(error).__name__}: {error}. Compile the model anew; where a "
+                        f"them: {type(error).__name__}: {error}. Compile the model again; where a "
                         f"parser was registered, reconstruct() may use no tensor of the original "
                         f"object, as a file has none.") from error
 

@@ -9,7 +9,7 @@ from poptorch._runtime.compiled import CompiledModel
 
 
 def release(compiled: CompiledModel) -> None:
-    """Releases the memory of a program, of which the host has the newest weights.
+    """Releases the memory of a program whose newest weights are on the host.
 
     States that only the device has are kept: those of the optimizer and of the random generator,
     and buffers that differ between replicas.

@@ -47,7 +47,7 @@ class Interface:
             comes from a file, what its code names, with the values at that time.
         plain_tensors: the user's tensors that are compiled in; of a program that comes from a
             file, those in attributes.
-        modes: the modules of which ``forward`` read whether they are in training mode.
+        modes: the modules whose attribute ``training`` was read by ``forward``.
         ambient: the settings around the call that compiled it.
     """
 
@@ -63,7 +63,7 @@ class Interface:
     ambient: AmbientSettings = field(default_factory=AmbientSettings.now)
 
     def guards(self) -> Iterator:
-        """The guards of what the program depends on beside layers and tensors."""
+        """The guards of all that the program depends on except layers and tensors."""
         for one in self.attributes:
             yield from one.guards()
         for one in self.argument_attributes:

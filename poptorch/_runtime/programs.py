@@ -33,7 +33,7 @@ class ProgramInfo(NamedTuple):
 
 
 class Programs:
-    """Adds programs, and hands over what they share when another one becomes current.
+    """Adds programs, and hands over what they share when a different one becomes current.
 
     The weights of each program follow those of the module and of all other programs
     (:class:`WeightLink`). The optimizer's state, the state of the random generator and the buffers

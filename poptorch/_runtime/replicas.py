@@ -60,7 +60,7 @@ def _differs(spec, groups: ReplicaGroups, what: str) -> Error:
 
 def _differing(options: Options, parameters: dict[str, ReplicaGroups], groups: ReplicaGroups,
                captured, *, is_stochastic: bool) -> set:
-    """The nodes of which replicas of one group may have different values."""
+    """The nodes whose values may differ between replicas of one group."""
     read_by = ReplicaGroups(options.replication_factor, options.input_group_size,
                             options.input_group_type is CommGroupType.Orthogonal)
     is_same_input = groups.are_within(read_by)

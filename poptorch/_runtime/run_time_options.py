@@ -27,7 +27,7 @@ def edited(options: Options, edit) -> Options:
         if name not in run_time and value != before[name]:
             raise Error(f"[load] edit_opts_fn changed {name} from {before[name]!r} to {value!r}, "
                         f"which is compiled into the program. It may change "
-                        f"{', '.join(sorted(run_time))}. Wrap the module anew to compile with "
+                        f"{', '.join(sorted(run_time))}. Wrap the module again to compile with "
                         f"other options.")
     return new
 

@@ -1,4 +1,4 @@
-"""The index of what is done with a call of torch: which table of which step takes it.
+"""The index of all calls of torch: which table of which step takes each.
 
 ``python -m poptorch how NAME`` prints this; docs/internals/torch_calls.md explains the steps.
 """

@@ -156,7 +156,7 @@ def _met_by_taps(e, padded, g: _Geometry, positions, sizes, steps):
 
 
 def _spread_product(e, narrow, weight, g: _Geometry):
-    """The wide image of which a narrow one is the gradient: its pixels ``stride`` apart, zeros
+    """The wide image whose gradient is a narrow one: its pixels ``stride`` apart, zeros
     between them, seen by the kernel backwards."""
     spread, pads = narrow, []
     for dim, (size, stride) in enumerate(zip(g.narrow, g.stride)):

@@ -137,7 +137,7 @@ class LossScale:
 
     def _factor(self, e):
         kept = e.state(FACTOR, "optimizer", "f32", [])
-        # A state of 0 has not begun.
+        # A state of 0 is not initialized.
         zero, one = e.constant(0.0, torch.float32), e.constant(1.0, torch.float32)
         return op(e, "where", op(e, "eq", kept, zero), one, kept)
 

@@ -26,7 +26,7 @@ _KEEP_DTYPE = frozenset({
     "isnan", "isinf", "isfinite", "logical_not", "any", "all", "gather", "scatter", "scatter_add",
     "index_select", "embedding", "argmax", "argmin"})
 
-# Rows of which all operands are promoted, whole numbers too.
+# Rows whose operands are all promoted, whole numbers too.
 _PROMOTE = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward",
                       "smooth_l1_loss_backward", "huber_loss_backward"})
 
@@ -42,7 +42,7 @@ _FLOAT_ONLY = frozenset({
 
 class Nodes:
     """Translates the nodes of a captured graph, in order. ``values`` has what each became: a value,
-    or a list of them; ``ranges`` the range of its integers, or a list likewise."""
+    or a list of them; ``ranges`` the range of its integers, or a list of them."""
 
     def __init__(self, emitter: Emitter, has_blocks: bool = False):
         self.emitter = emitter

@@ -3,18 +3,21 @@
 from poptorch.enums import OverlapMode
 
 LEAST_IO_TILES = 32
+_BUFFERS = 2  # one is filled or emptied while the device computes with the other
 _WORDS = {OverlapMode.OverlapAccumulationLoop: "accumulation_loop",
           OverlapMode.OverlapDeviceIterationLoop: "device_iteration_loop"}
 
 
 def overlap_attrs(captured, is_input: bool, name: str) -> dict:
     """The attributes of the stream of an input or result."""
-    return {"overlap": _WORDS[said.mode] for said in captured.overlaps
-            if said.is_input is is_input and said.name == name and said.mode in _WORDS}
+    for said in captured.overlaps:
+        if said.is_input is is_input and said.name == name and said.mode in _WORDS:
+            return {"overlap": _WORDS[said.mode], "buffers": _BUFFERS}
+    return {}
 
 
 def check_overlaps(captured, spec, partition) -> None:
-    """Checks that copies may overlap as the model says: there are IO tiles, and it is no pipeline.
+    """Checks that copies may overlap: there are IO tiles, and it is not a pipeline.
     """
     for said in captured.overlaps:
         if said.mode not in _WORDS:

@@ -4,8 +4,11 @@ import functools
 
 from poptorch._annotations.stages import Partition
 from poptorch._base.logging import logger
-from poptorch.enums import AutoStage, Recomputation
+from poptorch.enums import AutoStage, Recomputation, SyncPattern
 from poptorch.errors import error_at, place_text
+
+_SYNC = {SyncPattern.Full: "full", SyncPattern.SinglePipeline: "single_pipeline",
+         SyncPattern.ReplicaAndLadder: "replica_and_ladder"}
 
 
 def partition_of(captured, spec) -> Partition | None:
@@ -88,18 +91,18 @@ def _check_steps(captured, partition: Partition, spec) -> None:
                    f'has block "{last.block}".', use.place, use.module)
 
 
-def emit_strategy(e, partition: Partition | None, io_tiles: int,
-                  recomputation: Recomputation) -> None:
+def emit_strategy(e, partition: Partition | None, spec) -> None:
     """Appends the op ``strategy``: where each block runs (None: all is one stage), the IO tiles,
-    and whether stages recompute."""
-    if partition is None and not io_tiles:
+    which IPUs wait for one another, and whether stages recompute."""
+    if partition is None and not spec.io_tiles:
         return
     partition = partition or Partition("sharded", ())
     rows = [[b.block, b.ipu, b.stage, b.phase] for b in partition.blocks]
-    attrs = {"kind": partition.kind, "blocks": rows, "io_tiles": io_tiles, **partition.attrs}
+    attrs = {"kind": partition.kind, "blocks": rows, "io_tiles": spec.io_tiles,
+             "sync": _SYNC[spec.sync_pattern], **partition.attrs}
     outside = [partition.outside.ipu, partition.outside.stage, partition.outside.phase]
-    if recomputation is not Recomputation.Auto:
-        attrs["recomputation"] = recomputation.value
+    if spec.recomputation is not Recomputation.Auto:
+        attrs["recomputation"] = spec.recomputation.value
     if any(outside):
         attrs["outside"] = outside
     e.graph.op("strategy", [], attrs, [])

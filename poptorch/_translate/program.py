@@ -27,7 +27,7 @@ from poptorch._translate.recomputation import recomputed
 from poptorch._translate.replica_groups import ReplicaGroups, WeightGroups
 from poptorch._translate.sharding import Shards, shards_of, sources
 from poptorch._translate.tensor_names import GRADIENT, GRADIENT_NORM, TensorNames
-from poptorch.enums import MeanReductionStrategy, Recomputation
+from poptorch.enums import MeanReductionStrategy, Recomputation, SyncPattern
 from poptorch.errors import Error, error_at
 from poptorch.strategies import Partition, PipelinedExecution
 
@@ -61,6 +61,7 @@ class StepSpec:
     float16_partials: bool = False
     strategy: _IExecutionStrategy = field(default_factory=PipelinedExecution)
     io_tiles: int = 0
+    sync_pattern: SyncPattern = SyncPattern.Full
     recomputation: Recomputation = Recomputation.Auto
     locations: tuple[tuple[str, tuple[tuple[str, str | int], ...]], ...] = ()
     sharded_optimizer: int | None = None
@@ -164,7 +165,7 @@ class _Translation:
         self.whole: dict[str, object] = {}  # sharded weights, gathered
         module = self.program.module
         main = Emitter(module, module.add_graph("main"))
-        emit_strategy(main, self.program.partition, spec.io_tiles, spec.recomputation)
+        emit_strategy(main, self.program.partition, spec)
         for role, attrs in spec.locations:
             main.graph.op("tensor_location", [], {"role": role, **dict(attrs)}, [])
         main.loop("iteration", spec.device_iterations, [])
@@ -425,7 +426,7 @@ class _Translation:
 
 
 def _source_dtype(dtype: torch.dtype, node: torch.fx.Node, spec) -> str:
-    """The IR's name of the dtype of a source; an error says what it is and where it is used."""
+    """The IR's name of the dtype of a source; an error names the source and its use."""
     try:
         return ir_dtype(dtype)
     except Error as error:

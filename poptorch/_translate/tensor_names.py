@@ -3,13 +3,13 @@
     fc.weight               a parameter or buffer, as it is before the update
     input.x, output.0, loss the arguments, the results, the loss
     fc/addmm                what an operation of the module `fc` computes; fc/addmm.1 the next one
-    backward/fc/mm          likewise, in the backward pass
+    backward/fc/mm          the same in the backward pass
     Gradient___fc.weight    the gradient that the optimizer sees
     gradientNorm            the norm of all gradients together, before they are clipped
     UpdatedVar___fc.weight  the parameter after the update
     Accl1___fc.weight       the optimizer's state and settings, see poptorch/_optimizer/rows.py
 
-They are made of what the user wrote, before anything is rewritten: the same model has the same
+They come from the user's code, before anything is rewritten: the same model has the same
 names. Where two would be equal, a parameter or buffer keeps its path, ``.value`` is added to the
 name of an argument, a result or the loss, and an operation gets the next number.
 """

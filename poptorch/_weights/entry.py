@@ -72,7 +72,7 @@ class Entry:
                    for part in program.parts_in(self))
 
     def differing(self) -> list[Record]:
-        """The tensors of which the host's value is not the agreed one."""
+        """The tensors whose value on the host differs from the agreed one."""
         storage = self.agreed()
         return list(dict.fromkeys(
             part.record for program in self.ownership.copies for part in program.parts_in(self)
@@ -153,7 +153,7 @@ class CompiledProgram:
         return self._process == os.getpid()
 
     def is_newest(self) -> bool:
-        """Whether a living storage waits for what the program wrote."""
+        """Whether a living storage waits for a value that the program wrote."""
         return any(entry.ownership.newest is self and entry.storage() is not None
                    for entry in self.entries())
 
@@ -168,7 +168,7 @@ class CompiledProgram:
                                   if part.is_updated or not updated_only))
 
     def parts_in(self, entry: Entry) -> list[Part]:
-        """Those of which the tensor lies in one storage."""
+        """Those whose tensor is in one storage."""
         return [part for part in self.parts
                 if part.record.entry is entry and part.tensor() is not None]
 

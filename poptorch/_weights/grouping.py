@@ -17,7 +17,7 @@ from poptorch.errors import Error
 # Those of all executors that are alive, to find those that a parameter belongs to.
 _all: "weakref.WeakSet[Groupings]" = weakref.WeakSet()
 
-# By module and name, beside the record of the parameter: another may take its place later, as with
+# By module and name, next to the record of the parameter: another may take its place later, as with
 # load_state_dict(assign=True).
 _declared_in: "WeakIdKeyDictionary" = WeakIdKeyDictionary()
 
@@ -49,7 +49,7 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
             for ``All`` and ``NoGrouping``.
         variable_retrieval_mode: what is read back. ``OnePerGroup``: the value of the first replica
             of each group. ``AllReplicas``: that of each replica; from the compilation on, the
-            parameter has an entry for each replica, in their order, of which each gets its own.
+            parameter has an entry for each replica, in their order; each replica gets its own.
 
     Raises:
         TypeError: The type, the number or the mode is not of its kind.

@@ -49,7 +49,7 @@ def remove(module: torch.nn.Module) -> None:
 
 
 def _inner_class(cls: type) -> type:
-    """The class of a module, without what :func:`instrument` made of it; a block's stays."""
+    """The class of a module before :func:`instrument`; a block's stays."""
     return cls.__bases__[0] if _MARK in cls.__dict__ else cls
 
 

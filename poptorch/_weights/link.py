@@ -22,7 +22,7 @@ def check_kept(replaced: list[str]) -> None:
         more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
         raise Error(f"[weights] {replaced[0]}{more}: another executor ran with it, or wrote it, "
                     f"during this call, in another thread or the handler of a signal. That value "
-                    f"holds, what this call made of it is lost. Let one call end before the other "
+                    f"holds, the result of this call is lost. Let one call end before the other "
                     f"begins.")
 
 

@@ -42,7 +42,7 @@ class WeightStore:
         os.register_at_fork(after_in_child=self._begin_anew)
 
     def _begin_anew(self) -> None:
-        # Another thread, which the child process has not, may hold the lock.
+        # A thread that does not exist in the child process may hold the lock.
         self.lock, self._depth = threading.RLock(), 0
 
     @contextlib.contextmanager
@@ -103,7 +103,7 @@ class WeightStore:
 
     def join(self, program: CompiledProgram) -> None:
         """Registers a new program and gives it the newest values. Raises an Error if the program
-        changes a tensor that overlaps another one in memory."""
+        changes a tensor that overlaps a different tensor in memory."""
         with self._locked():
             self._look(program.entries())
             program.check_memory()

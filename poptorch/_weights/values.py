@@ -56,7 +56,7 @@ def _by_writer(host: torch.Tensor, groups: WeightGroups | None) -> list[tuple[in
 
 
 def spread(program) -> None:
-    """Gives each weight of which the host gets the value of each replica an entry for each."""
+    """Gives a weight whose value the host gets from each replica an entry for each."""
     with plain_access():
         for path, groups in program.weight_groups.items():
             target = program.states.get(path)

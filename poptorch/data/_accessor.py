@@ -21,8 +21,8 @@ class AsynchronousDataAccessor:
     """Loads items ahead, in a process of its own, while the program works with the last one.
 
     The items wait in a ring buffer of shared memory and are used where they are. Iterating gives
-    what iterating over ``dataset`` gives, in the same order; each ``iter()`` begins an epoch
-    anew, also when the last one was left early. Only the newest iterator is valid.
+    what iterating over ``dataset`` gives, in the same order; each ``iter()`` starts a new
+    epoch, also when the last one was left early. Only the newest iterator is valid.
 
     The process starts with the random state of the program, whose generators are then moved on, so
     that another accessor draws other numbers.

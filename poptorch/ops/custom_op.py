@@ -49,7 +49,7 @@ def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version
         attributes: values by name: floats, ints, strings, or lists of one of them.
 
     Returns:
-        The outputs. None shares memory with an input or with another one.
+        The outputs. None shares memory with an input or a different output.
 
     Raises:
         poptorch.Error: No library has the operation in this version; an attribute is unknown,

@@ -13,7 +13,7 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
     """Takes a part of a tensor that begins at an index held by another tensor.
 
     ``tensor[start : start + size : step]`` along one dimension, where ``start`` is computed by the
-    program: it may be another one in each call, and the program is compiled once. Outside of
+    program: it may differ in each call, and the program is compiled once. Outside of
     poptorch it does the same.
 
     Args:

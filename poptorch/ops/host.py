@@ -18,7 +18,7 @@ class CPU:
     function with the tensors that it has computed, once for each micro-batch, and continues with
     what the function returns. In training, the gradient goes through the function by autograd.
     Outside of poptorch the function is just called. The results are copies: none shares memory with
-    an argument or with another one.
+    an argument or a different result.
 
     It may do what cannot be compiled: read values, branch on them, use other libraries. Its
     results must be tensors, alone or in containers, whose types and sizes are the same in each run.

@@ -34,10 +34,11 @@ def for_loop(count: int, body: Callable[..., Any],
         none shares memory with another or with a tensor from outside.
 
     Raises:
-        ValueError: ``inputs`` is no list, or has something else than tensors in it. It is a
-            :class:`poptorch.Error`, too.
-        poptorch.Error: ``count`` is no number of rounds; ``body`` returns other tensors than it
-            takes, or changes one from outside of it in place.
+        ValueError: ``inputs`` is not a list of tensors. The error is also a
+            :class:`poptorch.Error`.
+        poptorch.Error: ``count`` is not a number of iterations; the tensors that ``body`` returns
+            differ in shape or dtype from its inputs; or ``body`` changes an outside tensor in
+            place.
 
     Example:
         >>> import poptorch, torch
@@ -74,9 +75,9 @@ def cond(condition: torch.Tensor, then_body: Callable[..., Any],
          else_inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Runs one of two functions on the device, as a tensor decides when the program runs.
 
-    Both functions are called once, while the model is compiled, and become graphs of the program,
-    of which each call runs one. They may take other inputs, and use parameters and other tensors
-    from outside; in training the gradient runs through the same one. Outside of poptorch the
+    Both functions are called once, while the model is compiled, and become graphs of the program.
+    Each call runs one of them. They may use parameters and other tensors from outside. In training
+    the gradient flows through the branch that ran. Outside of poptorch the
     function is just called.
 
     Args:

@@ -24,7 +24,7 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
         The reduced tensor: 0-d for ``"sum"`` and ``"mean"``, else of the shape of ``x``.
 
     Raises:
-        TypeError: ``x`` is no tensor.
+        TypeError: ``x`` is not a tensor.
         poptorch.Error: The reduction is unknown.
 
     Example:

@@ -21,7 +21,7 @@ class MultiConv:
 
     Raises:
         poptorch.Error: In a program: no convolution is inside, another MultiConv is around, or a
-            setting has not one value for each convolution.
+            setting does not have one value for each convolution.
 
     Example:
         >>> import poptorch, torch

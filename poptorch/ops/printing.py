@@ -20,7 +20,7 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
     """Prints a tensor on stderr, each time that the program comes to it.
 
     For each micro-batch and replica that is once. Use the result in place of the tensor: a print
-    of which the result is not used is not part of the program. Outside of poptorch it prints too.
+    whose result is not used is not part of the program. Outside of poptorch it prints too.
 
     A tensor of two dimensions is ``title: {``, a line for each row, and ``}``. One of a single
     dimension is one such line without brackets, a single number stands behind the title.

@@ -93,8 +93,8 @@ class SerializedLinear(torch.nn.Linear):
     """A linear layer whose product is computed in parts, by :func:`serializedMatMul`.
 
     Args:
-        in_features: size of the last dimension of what it is applied to, the ``n`` of the product.
-        out_features: that of its result, the ``p``.
+        in_features: size of the last dimension of the input, the ``n`` of the product.
+        out_features: size of the last dimension of the result, the ``p``.
         factor: number of parts, a divisor of the dimension that is cut.
         bias: whether there is one, False by default.
         mode: the dimension that is cut: p by default.

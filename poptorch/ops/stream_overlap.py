@@ -15,8 +15,8 @@ def set_overlap_for_input(input_tensors: _Tensors, mode: OverlapMode) -> _Tensor
     """Lets the copies of inputs from the host overlap with computation.
 
     Call it in ``forward`` before anything is computed from the inputs. It needs IO tiles,
-    ``options.TensorLocations.numIOTiles``, and no pipelined execution. Values do not change.
-    Outside of poptorch nothing happens.
+    ``options.TensorLocations.numIOTiles``, and no pipelined execution. The timeline shows the
+    copies on a track of their own. Values do not change. Outside of poptorch nothing happens.
 
     Args:
         input_tensors: an input of the model, or a list, tuple or dict of them, nested or not.

@@ -27,7 +27,7 @@ def set_available_memory(tensor: torch.Tensor,
         The same tensor.
 
     Raises:
-        TypeError: ``tensor`` is no tensor, or the share no number.
+        TypeError: ``tensor`` is not a tensor, or the share is not a number.
         ValueError: The share is less than 0 or more than 1.
 
     Example:
@@ -50,8 +50,8 @@ def set_available_memory(tensor: torch.Tensor,
 def nop(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor as it is, by an operation ``nop`` that stays in the program.
 
-    No pass removes it, merges it with another one or computes it together with others, so that
-    the IR shows the tensor as a value of its own.
+    No pass removes the tensor, merges it with a different one or fuses its operation, so the IR
+    shows the tensor as a separate value.
 
     Args:
         tensor: of any shape and type.
@@ -60,7 +60,7 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
         A view of all of it.
 
     Raises:
-        TypeError: ``tensor`` is no tensor.
+        TypeError: ``tensor`` is not a tensor.
 
     Example:
         >>> import poptorch, torch
@@ -91,7 +91,7 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
         The same objects: one alone as it is, several as a list.
 
     Raises:
-        TypeError: There is no tensor, or a value that is not a tensor.
+        TypeError: There are no arguments, or one of them is not a tensor.
 
     Example:
         >>> import poptorch, torch
@@ -123,11 +123,11 @@ def check_tensor(where: str, name: str, value) -> None:
 
 
 def check_share(where: str, name: str, value, words: str = "a share of a tile's memory") -> None:
-    """Checks that an argument is a number from 0 to 1; ``words`` say what it is.
+    """Checks that an argument is a number from 0 to 1; ``words`` name it in the error.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is less or more.
+        TypeError: It is not a number.
+        ValueError: It is outside of the range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"[{where}] {name} is expected to be a number from 0 to 1, got "

@@ -88,7 +88,7 @@ class Optimizer(DeviceSettings):
 
         The first call after a run reads it from the device, later ones do not. It is what
         ``torch.save`` can write and :meth:`load_state_dict` of an optimizer of the same model
-        takes, in this process or another one.
+        takes, in this or a different process.
 
         Returns:
             What the optimizer of ``torch.optim`` returns, the present ``"state"`` included, and
@@ -147,8 +147,8 @@ class Optimizer(DeviceSettings):
                                    if name not in state_dict)
             raise RuntimeError(
                 "Only IPU optimizer states can be loaded onto the IPU. This one has no "
-                f"{missing}: it is of another optimizer than those of poptorch.optim. To begin "
-                f"with it, pass {{'{_STATE}': None, '{_SETTINGS}': None, **state_dict}}.")
+                f"{missing}: it does not belong to an optimizer of poptorch.optim. To start "
+                f"from it, pass {{'{_STATE}': None, '{_SETTINGS}': None, **state_dict}}.")
         given = dict(state_dict)
         state, settings = (_tensors(name, given.pop(name)) for name in (_STATE, _SETTINGS))
         store = live(self)

@@ -28,7 +28,7 @@ class SGD(Optimizer, torch.optim.SGD):
             the accumulator of ``gradientAccumulation``; not with Nesterov momentum. Default False.
         accum_type: type in which gradients of micro-batches and replicas are added up:
             torch.float16, torch.bfloat16 or torch.float32, the default.
-        velocity_accum_type: type of the momentum buffer on the device, likewise.
+        velocity_accum_type: type of the momentum buffer on the device, one of the same three.
         max_grad_norm: the largest norm of the gradients of all parameters together, as
             ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
 
@@ -78,7 +78,7 @@ class Adam(Optimizer, torch.optim.Adam):
             torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
             there is one micro-batch and one replica.
         first_order_momentum_accum_type, second_order_momentum_accum_type: types of the two moments
-            on the device, likewise.
+            on the device, each one of the same three.
         max_grad_norm: the largest norm of the gradients of all parameters together, as
             ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
 
@@ -124,7 +124,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
             torch.float16, torch.bfloat16 or torch.float32, the default. It changes nothing where
             there is one micro-batch and one replica.
         first_order_momentum_accum_type, second_order_momentum_accum_type: types of the two moments
-            on the device, likewise.
+            on the device, each one of the same three.
         max_grad_norm: the largest norm of the gradients of all parameters together, as
             ``torch.nn.utils.clip_grad_norm_`` takes it. Default inf.
 

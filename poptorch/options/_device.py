@@ -117,9 +117,12 @@ class Device(OptionGroup, part_of="Options"):
         """
 
     @option("sync_pattern", SyncPattern.Full, Member(SyncPattern),
-            example=SyncPattern.SinglePipeline, later="schedules")
+            example=SyncPattern.SinglePipeline, step="sync_pattern")
     def syncPattern(self, sync_pattern: SyncPattern) -> Self:
         """Sets which IPUs wait for one another before they talk to the host.
+
+        With ``Full`` all IPUs of a replica meet before an exchange with the host, with the others
+        none does. The timeline shows this where its units are cycles. Results do not change.
 
         Args:
             sync_pattern: ``Full``, the default, ``SinglePipeline`` or ``ReplicaAndLadder``.

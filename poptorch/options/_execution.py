@@ -278,22 +278,28 @@ class Execution(OptionGroup, part_of="Options"):
             Options(execution_strategy=ShardedExecution(AutoStage.SameAsIpu))
         """
 
-    @option("available_memory_proportion", {}, Proportions(), example={"IPU0": 0.5},
-            later="estimates")
+    @option("available_memory_proportion", {}, Proportions(), example={"IPU0": 0.5})
     def setAvailableMemoryProportion(
             self,
             available_memory_proportion: dict[str, float] | dict[int, float]) -> Self:
         """Sets how much of an IPU's memory convolutions, products and the like may use.
 
+        It changes estimates of cycles and tile memory, not results. The temporary memory of a
+        convolution, a matrix product, an embedding or an indexed operation stays below this share
+        of a tile. Less memory is never faster. See ``docs/guide/device_hints.md``.
+
         Args:
-            available_memory_proportion: a share from 0 to 1 for each IPU, by ``"IPU0"`` or 0.
+            available_memory_proportion: a share from 0 to 1 for each IPU, by ``"IPU0"`` or 0. An
+                IPU that the dict does not have uses 0.6.
         """
 
-    @option("enable_stable_norm", False, Bool(), later="estimates", backend="enableStableNorm")
+    @option("enable_stable_norm", False, Bool(), backend="enableStableNorm")
     def enableStableNorm(self, enabled: bool) -> Self:
         """Counts norms at the cost of the slower, more accurate implementation of an IPU.
 
-        The results do not change: norms are always computed accurately.
+        It changes estimates of cycles and temporary memory: the mean comes first, then the
+        variance around it, in a second pass over the input. The results do not change: norms are
+        always computed accurately.
 
         Args:
             enabled: True: the slower implementation. False: the default.

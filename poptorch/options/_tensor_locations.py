@@ -69,17 +69,25 @@ class TensorLocationSettings(OptionGroup):
             min_elements: tensors of more elements are sharded; at least 0, without a call 0.
         """
 
-    @option("useIOTilesToLoad", None, _YES_OR_NO, later="schedules")
+    @option("useIOTilesToLoad", None, _YES_OR_NO)
     def useIOTilesToLoad(self, use: bool = True) -> Self:
-        """Loads the tensors through the I/O tiles.
+        """Loads the tensors from streaming memory through the I/O tiles, while others compute.
+
+        It needs ``TensorLocations.numIOTiles``; without it, nothing changes and a warning says so.
+        ``remote_load`` in the IR has the attribute ``tiles``. The timeline shows it for weights,
+        and for activations between tasks. Results do not change.
 
         Args:
             use: True: I/O tiles. False: compute tiles.
         """
 
-    @option("useIOTilesToStore", None, _YES_OR_NO, later="schedules")
+    @option("useIOTilesToStore", None, _YES_OR_NO)
     def useIOTilesToStore(self, use: bool = True) -> Self:
-        """Stores the tensors through the I/O tiles.
+        """Stores the tensors in streaming memory through the I/O tiles, while others compute.
+
+        It needs ``TensorLocations.numIOTiles``; without it, nothing changes and a warning says so.
+        ``remote_store`` in the IR has the attribute ``tiles``. The timeline shows it for
+        activations between tasks. Results do not change.
 
         Args:
             use: True: I/O tiles. False: compute tiles.
@@ -121,6 +129,8 @@ _DIFFERING = {"location_accumulator": "setAccumulatorLocation",
               "location_activation": "setActivationLocation"}
 # Fields of StepSpec.
 _SHARDED = {"location_optimizer": "sharded_optimizer", "location_weight": "sharded_weights"}
+# Attributes of the op ``tensor_location``.
+_TILES = {"useIOTilesToLoad": "load_tiles", "useIOTilesToStore": "store_tiles"}
 _STORAGE = {True: "on_chip", False: "off_chip"}
 
 
@@ -150,6 +160,14 @@ class _TensorLocationOptions(OptionGroup):
                 attrs["storage"] = _STORAGE[location["onChip"]]
             if location["minElementsForOffChip"] is not None:
                 attrs["least_elements"] = location["minElementsForOffChip"]
+            for method, attr in _TILES.items():
+                if not location[method]:
+                    continue
+                if self._values["num_io_tiles"]:
+                    attrs[attr] = "io"
+                else:
+                    say_once(method, f"[TensorLocationSettings.{method}] it has no effect: there "
+                                     f"are no IO tiles. Call TensorLocations.numIOTiles(32).")
             if attrs:
                 found.append((role, tuple(attrs.items())))
         return tuple(found)
@@ -169,10 +187,13 @@ class _TensorLocationOptions(OptionGroup):
             found[step] = least if location["useReplicatedTensorSharding"] else None
         return found
 
-    @option("num_io_tiles", 0, _IoTiles(), example=64, later="schedules", backend="numIOTiles",
-            step="io_tiles")
+    @option("num_io_tiles", 0, _IoTiles(), example=64, backend="numIOTiles", step="io_tiles")
     def numIOTiles(self, num_tiles: int) -> Self:
         """Sets how many tiles of each IPU only transfer data, while the others compute.
+
+        :func:`poptorch.set_overlap_for_input`, :func:`poptorch.set_overlap_for_output`,
+        ``useIOTilesToLoad`` and ``useIOTilesToStore`` say what they transfer. The op ``strategy``
+        in the IR has the attribute ``io_tiles``. Results do not change.
 
         Args:
             num_tiles: an even number from 32 to 192; or 0, the default: none.

@@ -131,9 +131,11 @@ class _TrainingOptions(OptionGroup):
             TrainingOptions(gradient_clip_norm=1.0)
         """
 
-    @option("convolution_dithering", False, Bool(), later="estimates")
+    @option("convolution_dithering", False, Bool())
     def setConvolutionDithering(self, enabled: bool) -> Self:
         """Lets convolutions begin on different tiles, for a better balance of memory.
+
+        It changes estimates of tile memory, not results.
 
         Args:
             enabled: True: different tiles. False: the default.

@@ -152,7 +152,7 @@ def test_values_reach_the_fields_that_rows_name():
                  "enableSyntheticData", "Training.gradientAccumulation",
                  "Training.setMeanAccumulationAndReplicationReductionStrategy",
                  "Training.setAutomaticLossScaling", "Training.gradientClipping",
-                 "Training.recomputation", "TensorLocations.numIOTiles",
+                 "Training.recomputation", "TensorLocations.numIOTiles", "syncPattern",
                  "Precision.enableStochasticRounding",
                  "Precision.enableFloatingPointExceptions", "Precision.recordNonFinite"):
         resolve(options, name)[1](*BY_NAME[name].arguments)

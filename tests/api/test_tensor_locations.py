@@ -154,11 +154,70 @@ def test_results_stay_the_same_to_the_bit(strategy):
 @pytest.mark.parametrize(("op", "words"), [
     ('{role="weights"}', r'no kind of tensors "weights". It is one of activation, parameter'),
     ('{role="parameter", storage="disk"}', r'no storage "disk". It is one of strategy, on_chip'),
+    ('{load_tiles="all", role="parameter"}', r'no tiles "all". They are compute or io'),
+    ('{role="parameter", store_tiles="all"}', r'no tiles "all". They are compute or io'),
 ])
 def test_wrong_text(op, words):
     module = poptorch._C.parse(f"graph main {{\n  tensor_location {op}\n  output\n}}\n")
     with pytest.raises(poptorch.Error, match=words):
         poptorch._C.place(module)
+
+
+def tiled(tiles=32, **locations):
+    opts = options(**locations)
+    opts.TensorLocations.numIOTiles(tiles)
+    model = training(opts)
+    model.compile(torch.zeros(12, 4))
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_io_tiles_load_and_store(kind):
+    """Each option acts on the ops of its direction and kind, and on no others."""
+    others = {other: off_chip() for other in KINDS if other != kind}
+    for op, method in (("remote_load", "useIOTilesToLoad"), ("remote_store", "useIOTilesToStore")):
+        location = getattr(off_chip(), method)()
+        text = tiled(**others, **{kind: location}).ir("place")
+        marked = [line for line in text.splitlines() if 'tiles="io"' in line]
+        assert marked and all(f"= {op} " in line for line in marked)
+        alone = tiled(**{kind: location}).ir("place").splitlines()
+        assert len(marked) == sum(f"= {op} " in line for line in alone)
+        assert all('tiles="io"' in line for line in alone if f"= {op} " in line)
+
+
+@pytest.mark.parametrize("recomputation", list(poptorch.Recomputation))
+def test_io_tiles_of_stashes(recomputation):
+    """Recomputation makes other stashes, with the tiles of those that it replaces."""
+    location = off_chip(1).useIOTilesToLoad().useIOTilesToStore()
+    opts = options(poptorch.PipelinedExecution(), Activation=location)
+    opts.Training.recomputation(recomputation).gradientAccumulation(3)
+    opts.TensorLocations.numIOTiles(32)
+    net = Net()
+    poptorch.BeginBlock(net.first, "A", ipu_id=0)
+    poptorch.BeginBlock(net.second, "B", ipu_id=1)
+    model = training(opts, net)
+    model.compile(torch.zeros(18, 4))
+    edges = [edge for edge in model.schedule().edges if edge.memory == "streaming"]
+    assert edges and all(edge.loads_by_io_tiles and edge.stores_by_io_tiles for edge in edges)
+    assert all(0 <= edge.stored_bytes <= edge.bytes for edge in edges)
+
+
+def test_weights_that_io_tiles_load_are_transfers_of_their_tasks():
+    model = tiled(Weight=off_chip().useIOTilesToLoad())
+    ahead = [(row.task, row.overlap, row.bytes) for row in model.schedule().transfers
+             if row.memory == "streaming"]
+    loaded = {"forward": 4 * (24 + 6 + 12 + 2), "backward": 4 * 12}
+    assert ahead == [(task, "loop", nbytes) for task, nbytes in loaded.items()]
+    assert not any(row.memory == "streaming" for row in tiled(Weight=off_chip()).schedule().transfers)
+
+
+def test_io_tiles_that_are_not_there_are_told_of_once(caplog, monkeypatch):
+    monkeypatch.setattr("poptorch.options._group._said", set())
+    for _ in range(2):
+        assert 'tiles="io"' not in tiled(0, Weight=off_chip().useIOTilesToLoad()).ir("place")
+    said = [record.getMessage() for record in caplog.records if "IO tiles" in record.getMessage()]
+    assert said == ["[TensorLocationSettings.useIOTilesToLoad] it has no effect: there are no IO "
+                    "tiles. Call TensorLocations.numIOTiles(32)."]
 
 
 @pytest.mark.parametrize("value", [7, 30, 194, -2, True, 32.0, "32"])

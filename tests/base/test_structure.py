@@ -126,7 +126,7 @@ def test_a_context_that_is_more_than_data_is_not_written():
                                       lambda parts, function: function(*parts))
     try:
         structure = Structure.of([Called(X)])[1]
-        with pytest.raises(Error, match=r"\[save\] a Called .* beside its parts <built-in"):
+        with pytest.raises(Error, match=r"\[save\] a Called .* besides its parts <built-in"):
             structure.to_data()
         data = "registered", Called, ("0",), print, None, (None,)
         with pytest.raises(ValueError, match="here has <built-in .* more than data"):

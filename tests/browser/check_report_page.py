@@ -297,7 +297,8 @@ def test_two_reports_are_compared(open_page, picture, report):
 def test_all_controls_have_names_and_take_the_keyboard(open_page, report):
     page = open_page(report)
     nameless = page.evaluate("""() =>
-        [...document.querySelectorAll("button, canvas, select, input")].filter((one) => !one.closest("[aria-hidden=true], button canvas"))
+        [...document.querySelectorAll("button, canvas, select, input")]
+        .filter((one) => !one.closest("[aria-hidden=true], button canvas"))
         .filter((one) => !(one.textContent || one.getAttribute("aria-label")
                            || one.closest("label"))).map((one) => one.outerHTML)""")
     assert nameless == []

@@ -30,15 +30,13 @@ def browser():
 
 
 @pytest.fixture
-def open_page(browser, tmp_path):
-    """A function that opens the page of one report, or of two. Keywords are playwright's settings
-    of a context, such as ``color_scheme``."""
+def open_file(browser):
+    """A function that opens a page by its path, which may end with a query. Keywords are
+    playwright's settings of a context, such as ``color_scheme``."""
     problems = []
     with contextlib.ExitStack() as stack:
 
-        def open_it(report, other=None, **settings):
-            file = tmp_path / "report.html"
-            file.write_text(render(report, other), encoding="utf-8")
+        def open_it(path, **settings):
             context = browser.new_context(**{**DESKTOP, **settings})
             stack.callback(context.close)
             page = context.new_page()
@@ -46,12 +44,25 @@ def open_page(browser, tmp_path):
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("request", lambda request: problems.append(request.url)
                     if not request.url.startswith(("file:", "data:")) else None)
-            page.goto(file.as_uri())
-            page.wait_for_selector("html[data-ready]")
+            page.goto(f"file://{path}")
             return page
 
         yield open_it
     assert problems == []
+
+
+@pytest.fixture
+def open_page(open_file, tmp_path):
+    """A function that opens the page of one report, or of two."""
+
+    def open_it(report, other=None, **settings):
+        file = tmp_path / "report.html"
+        file.write_text(render(report, other), encoding="utf-8")
+        page = open_file(file, **settings)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    return open_it
 
 
 @pytest.fixture

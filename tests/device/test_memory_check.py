@@ -56,8 +56,9 @@ def test_too_little_memory():
     with pytest.raises(poptorch.Error) as found:
         model.compile(x)
     text = str(found.value)
-    for part in ("[memory] inference does not fit: IPU 1 needs ", " bytes on its fullest tile, when "
-                 "it runs ", ", and a tile has 120,000. To need less for ", "or use more IPUs.",
+    for part in ("[memory] inference does not fit: IPU 1 needs ",
+                 " bytes on its fullest tile, when it runs ",
+                 ", and a tile has 120,000. To need less for ", "or use more IPUs.",
                  "The largest values:\n", "bytes: ", "test_memory_check.py:"):
         assert part in text, text
     assert "test_memory_check.py:" in found.value.location

@@ -10,7 +10,7 @@ import torch
 import poptorch
 from poptorch import _C
 from poptorch._annotations.strategy_rows import KINDS
-from poptorch._base.unimplemented import LATER, LATER_IN_SILENCE
+from poptorch._base.unimplemented import LATER
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
 
@@ -152,9 +152,6 @@ def options_without_effect() -> str:
     for name, kind in GROUPS.items():
         lines += [f"| `{name}.{row.setter}` | {LATER[row.later]} |"
                   for row in kind._ROWS if row.later]
-    lines += ["", "poptorch checks and stores these without a warning. They change only "
-              "attributes in the IR text:", "", "| name | requires |", "|---|---|"]
-    lines += [f"| `{name}` | {LATER[work]} |" for name, work in LATER_IN_SILENCE.items()]
     lines += ["", "Deprecated options have no effect and cause a DeprecationWarning:", "",
               "| option | instead |", "|---|---|"]
     for name, kind in GROUPS.items():
@@ -235,6 +232,8 @@ def models() -> str:
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("poptorch.estimate", poptorch.estimate, 2),
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
+        _functions("Without running", "estimate fit", 3),
+        class_("poptorch.Fit", poptorch.Fit),
         _functions("Around a compilation",
                    "registerPreCompileHook registerPostCompileHook isRunningOnIpu "
                    "isCompilingWithDispatcher ipuHardwareIsAvailable ipuHardwareVersion "

@@ -165,6 +165,13 @@ def test_streaming_memory_takes_the_stashes_alone(schedule, recomputation):
     assert sum(row["streaming"] for row in off) > 0
 
 
+# The order of ops asked a task for its part of the step, which "both" is not.
+def test_a_task_of_both_parts_with_one_result():
+    strategy = poptorch.ShardedExecution(poptorch.Stage("A").ipu(0), poptorch.Stage("B").ipu(1))
+    rows, _ = ipus_of(Net(["linear", "linear", "dropout"], ["A", "A", "B"]), strategy)
+    assert [row["parameters"] for row in rows] == [160, 0]
+
+
 @budget(6)
 @given(programs())
 def test_schedules(program):

@@ -161,9 +161,9 @@ def share_plain_with_plain(module):
 
 
 @pytest.mark.parametrize(("share", "words"), [
-    (share_buffer, "b lies in the memory of a"), (share_data, "b lies in the memory of a"),
-    (share_plain, r"(\S*parts\S*first lies in the memory of a|a lies in .*parts\S*first)"),
-    (share_plain_with_plain, r"\S*parts\[1\] lies in the memory of \S*parts\[0\]")])
+    (share_buffer, "b shares memory with a"), (share_data, "b shares memory with a"),
+    (share_plain, r"(\S*parts\S*first shares memory with a|a shares memory with .*parts\S*first)"),
+    (share_plain_with_plain, r"\S*parts\[1\] shares memory with \S*parts\[0\]")])
 def test_tensors_in_one_memory_are_not_saved(share, words, tmp_path):
     model = poptorch.inferenceModel(Sharing(share), options())
     with pytest.raises(poptorch.Error, match=(

@@ -152,9 +152,9 @@ def test_state_that_forward_makes(forward, capsys):
     assert not hasattr(module[0], "late")
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("[capture]") == 1
-    assert ("forward makes 0.late, a parameter, a buffer or a module with these: the program makes "
-            "it anew in each call and keeps nothing of it. Make it in __init__, or call the module "
-            "once on the CPU before it is compiled.") in told
+    assert ("forward makes 0.late, a parameter, a buffer or a module with these: the program "
+            "recreates it in each call and keeps nothing of it. Create it in __init__, or call the "
+            "module once on the CPU before it is compiled.") in told
     if forward is not makes_a_buffer:
         line = forward.__code__.co_firstlineno + 1
         assert f'at {__file__}:{line}, module "0"' in told

@@ -32,7 +32,7 @@ def test_generators_of_the_process_and_globals(draw, name, capsys):
         assert not told
     else:
         assert told.count("[capture]") == 1
-        assert (f"forward draws numbers from {name}. Python code runs only while forward is "
+        assert (f"forward uses random numbers from {name}. Python runs only while forward is "
                 "traced, so every call sees the same numbers. Draw with torch (torch.rand, "
                 "torch.nn.functional.dropout), which every call does again, or outside of forward, "
                 "and pass the numbers as tensors.") in told
@@ -48,7 +48,7 @@ def test_generators_of_the_process_and_globals(draw, name, capsys):
 def test_generators_that_modules_hold(held, draw, capsys):
     module = Function(lambda m, x: x * draw(m.held))
     module.held = held
-    assert "forward draws numbers from held" in told_of(module, capsys, calls=2)
+    assert "forward uses random numbers from held" in told_of(module, capsys, calls=2)
 
 
 def test_generators_that_are_not_used(capsys):
@@ -109,7 +109,7 @@ def test_functions_of_the_host_draw_anew(capsys):
 
     module = Function(lambda m, x: m.scaled(x) * random.random())
     module.scaled = poptorch.CPU(scaled, "scaled")
-    assert "forward draws numbers from random" in told_of(module, capsys)
+    assert "forward uses random numbers from random" in told_of(module, capsys)
 
 
 def test_a_function_of_the_host_draws_from_a_global_generator(capsys):

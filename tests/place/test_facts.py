@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import poptorch
+from poptorch._reports.schedule import Schedule
 from tests.helpers import quiet_options
 
 
@@ -69,6 +70,17 @@ class WithoutBlocks(Net):
 def test_tiles_that_only_transfer(net, rest):
     text = placed(poptorch.PipelinedExecution(), net=net, TensorLocations__numIOTiles=32)
     assert f"  strategy {{io_tiles=32, {rest}}}\n" in text
+
+
+@pytest.mark.parametrize(("pattern", "word"), [
+    (poptorch.SyncPattern.SinglePipeline, "single_pipeline"),
+    (poptorch.SyncPattern.ReplicaAndLadder, "replica_and_ladder")])
+def test_which_ipus_meet(pattern, word):
+    full, other = (placed(poptorch.PipelinedExecution(), **settings)
+                   for settings in ({}, {"syncPattern": pattern}))
+    assert "sync" not in full.split("graph iteration")[0]
+    assert f'  strategy {{kind="pipelined", stages=2, sync="{word}"}}\n' in other
+    assert Schedule(full).sync == "full" and Schedule(other).sync == word
 
 
 def test_a_program_without_blocks_has_no_strategy():

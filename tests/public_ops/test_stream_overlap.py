@@ -48,6 +48,38 @@ def test_streams_have_the_mode():
         "output.0": "device_iteration_loop", "output.1": ""}
 
 
+@pytest.mark.parametrize(("mode", "iterations", "overlap"), [
+    (NONE, 2, "none"), (LOOP, 2, "loop"), (STEP, 2, "step"), (STEP, 1, "loop")])
+def test_what_overlaps_with_what(mode, iterations, overlap):
+    def forward(m, x):
+        y = set_overlap_for_input(x, mode) @ m.w
+        return set_overlap_for_output(y, mode), F.mse_loss(y, x)
+
+    options = tiled().deviceIterations(iterations)
+    options.Training.gradientAccumulation(2)
+    model = poptorch.trainingModel(Function(forward, {"w": torch.randn(4, 4)}), options)
+    model.compile(torch.randn(8 * iterations, 4))
+    found = {"in": {}, "out": {}}
+    for row in model.schedule().transfers:
+        found[row.direction][row.overlap] = row.bytes
+    loss = {"none": 4}  # of which nothing is said
+    assert found == {"in": {overlap: 64},
+                     "out": {"none": 68} if mode is NONE else {overlap: 64, **loss}}
+    buffers = [line for line in model.ir("place").splitlines() if "buffers=2" in line]
+    assert len(buffers) == (0 if mode is NONE else 2)
+    tracks = {row.track for row in model.timeline().rows}
+    assert tracks == ({"compute"} if mode is NONE else {"compute", "io"})
+
+
+def test_inference_overlaps_within_the_loop_over_device_iterations():
+    def forward(m, x):
+        return set_overlap_for_output(set_overlap_for_input(x, STEP) * 2, LOOP)
+
+    model = poptorch.inferenceModel(Function(forward), tiled().deviceIterations(3))
+    model.compile(torch.randn(12, 4))
+    assert {row.overlap for row in model.schedule().transfers} == {"loop"}
+
+
 def test_nested_inputs_and_results():
     def forward(m, batch):
         batch = set_overlap_for_input(batch, LOOP)

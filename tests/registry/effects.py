@@ -28,9 +28,16 @@ EFFECTS = {
     "useIpuModel": _DEVICE + "test_use_ipu_model",
     "useIpuId": _DEVICE + "test_one_executor_holds_a_device",
     "system": "tests/device/test_systems.py::test_the_option_chooses_the_system",
+    "setAvailableMemoryProportion":
+        "tests/device/test_settings.py::test_each_ipu_has_its_proportion",
+    "enableStableNorm": "tests/device/test_settings.py::test_stable_norms_take_longer",
+    "Training.setConvolutionDithering":
+        "tests/device/test_settings.py::test_dithering_is_kept_for_the_memory_of_tiles",
     "target": "tests/device/test_targets.py::test_what_chooses_the_target",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",
+    "syncPattern": "tests/place/test_facts.py::"
+                   "test_which_ipus_meet[SyncPattern.SinglePipeline-single_pipeline]",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
     "recompilation":
         "tests/api/test_recompilation.py::test_programs_tell_their_signature_and_reason",
@@ -46,6 +53,10 @@ EFFECTS = {
     **{f"TensorLocations.set{kind}Location": f"{_LOCATIONS}test_each_kind_moves[{kind}]"
        for kind in ("Weight", "Optimizer", "Accumulator", "Activation")},
     "TensorLocationSettings.useOnChipStorage": _LOCATIONS + "test_each_kind_moves[Weight]",
+    "TensorLocations.numIOTiles": "tests/place/test_facts.py::test_tiles_that_only_transfer["
+                                  "WithoutBlocks-kind=\"sharded\", stages=1]",
+    "TensorLocationSettings.useIOTilesToLoad": _LOCATIONS + "test_io_tiles_load_and_store[Weight]",
+    "TensorLocationSettings.useIOTilesToStore": _LOCATIONS + "test_io_tiles_load_and_store[Weight]",
     "TensorLocationSettings.minElementsForOffChip": _LOCATIONS + "test_small_tensors_stay",
     "TensorLocationSettings.useReplicatedTensorSharding":
         "tests/translate/test_sharding.py::test_each_replica_has_a_part_of_the_states[2]",

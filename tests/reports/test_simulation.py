@@ -40,7 +40,8 @@ def test_transfers_take_the_time_that_costs_give_them(seed):
     count = schedule.micro_batches
     nbytes = sum(task.bytes_in + task.bytes_out for task in schedule.tasks)
     assert busy(simulation, "host") == 2.0 * count * nbytes
-    moved = sum(edge.bytes for edge in schedule.edges)
+    moved = sum((edge.bytes + edge.stored_bytes) / 2 if edge.memory == "streaming" else edge.bytes
+                for edge in schedule.edges)
     assert busy(simulation, "exchange") == 3.0 * count * moved
     free = Simulation(schedule, ByteCosts())
     assert busy(free, "host") == busy(free, "exchange") == 0

@@ -249,7 +249,7 @@ def test_names_of_forms(monkeypatch):
     monkeypatch.setenv("POPTORCH_HOST", "replica")
     model = poptorch.inferenceModel(nn.Linear(2, 2), quiet_options())
     with pytest.raises(Error, match=r'\[POPTORCH_HOST\] there is no form "replica". Use one of: '
-                                    r"inline, replicas, micro\."):
+                                    r"inline, replicas, micro, stages, literal\."):
         model(torch.ones(1, 2))
 
 
@@ -278,6 +278,13 @@ graph iteration {{
     ("micro", {"replicas": 2}, 4, '%z = all_reduce %y {op="sum"} : f32[4,4]\n'
      '  stream_out %z {stream="z"}', "no loop of the program has rounds without an all_reduce"),
     ("micro", {}, 4, '%z = print_tensor %y {title="y"} : f32[4,4]\n  stream_out %z {stream="z"}',
+     "the program calls code of the user, which runs in order"),
+    ("stages", {"threads": 1}, 4, "", "there is one thread"),
+    ("literal", {"threads": 1}, 4, "", "the program has one stage"),
+    ("literal", {}, 1, "", "there is one micro-batch"),
+    ("stages", {"record_floats": True}, 4, "",
+     "the program looks at floating-point values in order"),
+    ("stages", {}, 4, '%z = print_tensor %y {title="y"} : f32[4,4]\n  stream_out %z {stream="z"}',
      "the program calls code of the user, which runs in order"),
 ])
 def test_where_a_form_does_not_apply(form, options, count, more, reason):

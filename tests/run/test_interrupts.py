@@ -255,6 +255,7 @@ def test_a_handler_reads_the_weights_of_the_last_update():
     ("calling", lambda model, x: model(x)),
     ("writing weights of", lambda model, x: model.copyWeightsToDevice()),
     ("profiling", lambda model, x: model._executable.set_profiling(True)),
+    ("delaying workers of", lambda model, x: model._executable.set_delay(1, 1)),
 ])
 def test_a_handler_changes_nothing_that_runs(name, act):
     data = []

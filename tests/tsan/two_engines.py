@@ -1,7 +1,8 @@
 """Two threads, each with executors of its own that compile, run and end at the same time.
 
 Run by ``python -m tests.tsan``. Each thread must get what it gets alone, bit for bit, in each form
-of the host: in turn, with workers for micro-batches, and with workers for replicas.
+of the host: in turn, with workers for micro-batches, for replicas and for stages of a pipeline, and
+with the tasks of the pipeline on one thread.
 """
 
 import os
@@ -14,7 +15,7 @@ from torch import nn
 import poptorch
 from poptorch import _C
 
-FORMS = ("inline", "micro", "replicas")
+FORMS = ("inline", "micro", "replicas", "stages", "literal")
 ROUNDS = 1  # of compiling, running and ending, in each form
 RUNS = 20  # of a program in a round, and compilations of TEXT
 KERNEL_THREADS = 2  # of each program
@@ -44,23 +45,27 @@ graph steps {
 
 
 class Trained(nn.Module):
-    """Convolutions, norms and dropout, with a loss."""
+    """Convolutions, norms and dropout, with a loss; two stages of a pipeline."""
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(
+        self.first = nn.Sequential(
             nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Dropout(0.25), nn.Flatten(), nn.Linear(16 * 16 * 16, 32), nn.GELU(),
-            nn.Linear(32, 10))
+            nn.Dropout(0.25), nn.Flatten())
+        self.last = nn.Sequential(
+            nn.Linear(16 * 16 * 16, 32), nn.GELU(), nn.Dropout(0.25), nn.Linear(32, 10))
         self.loss = nn.CrossEntropyLoss()
 
     def forward(self, x, target):
-        y = self.layers(x)
-        return y, self.loss(y, target)
+        with poptorch.Block("first", ipu_id=0):
+            y = self.first(x)
+        with poptorch.Block("last", ipu_id=1):
+            y = self.last(y)
+            return y, self.loss(y, target)
 
 
 class Inferred(nn.Module):
-    """Embeddings, a recurrent layer, attention, and ops that have no row."""
+    """Embeddings, a recurrent layer, attention, and ops that have no row; two stages."""
 
     def __init__(self):
         super().__init__()
@@ -69,10 +74,12 @@ class Inferred(nn.Module):
         self.attention = nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True)
 
     def forward(self, x):
-        y, _ = self.recurrent(self.words(x))
-        y = torch.special.erfinv(torch.tanh(self.attention(y)) * 0.5)
-        values, _ = torch.sort(y, dim=-1)
-        return values.softmax(-1), torch.cumsum(y, 1).half()
+        with poptorch.Block("first", ipu_id=0):
+            y, _ = self.recurrent(self.words(x))
+        with poptorch.Block("last", ipu_id=1):
+            y = torch.special.erfinv(torch.tanh(self.attention(y)) * 0.5)
+            values, _ = torch.sort(y, dim=-1)
+            return values.softmax(-1), torch.cumsum(y, 1).half()
 
 
 def options(training):
@@ -80,12 +87,19 @@ def options(training):
     made = poptorch.Options()
     made.showCompilationProgressBar(False)
     made.deviceIterations(2)
+    made.setExecutionStrategy(poptorch.PipelinedExecution("first", "last"))
     made.replicationFactor(2)
     made.broadcastBuffers(False)
     made.randomSeed(3)
     if training:
-        made.Training.gradientAccumulation(2)
+        made.Training.gradientAccumulation(4)
     return made
+
+
+def check_form(executor):
+    """The program runs in the form that is looked at."""
+    taken = executor._executable.host_form()
+    assert taken["form"] == os.environ["POPTORCH_HOST"], taken
 
 
 def train(wait, module, images, targets):
@@ -93,6 +107,7 @@ def train(wait, module, images, targets):
     executor = poptorch.trainingModel(
         module, options(True), poptorch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9))
     executor.compile(images, targets)
+    check_form(executor)
     wait()
     results = [executor(images, targets)[1].clone() for _ in range(RUNS)]
     executor.copyWeightsToHost()
@@ -106,6 +121,7 @@ def infer(wait, module, words):
     """Results of an inference executor."""
     executor = poptorch.inferenceModel(module, options(False))
     executor.compile(words)
+    check_form(executor)
     wait()
     results = [part.clone() for _ in range(RUNS) for part in executor(words)]
     executor.destroy()

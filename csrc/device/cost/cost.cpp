@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "device/cost/multi_conv.h"
 #include "device/cost/steps.h"
 #include "ir/copy.h"
 #include "ops/op_def.h"
@@ -91,12 +92,17 @@ Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings) {
   const ops::OpDef& row = ops::op_def(op.name);
   ir::Op whole = ir::copy_apart(op);
   whole.attrs = ops::complete_attrs(row, op.attrs);
-  const Target part = compute_part(target, settings);
+  Target part = compute_part(target, settings);
+  part.tiles = op.attrs.get_int(multi_conv_tiles, part.tiles);
   const Call call(whole, part, own_settings(op, settings));
-  if (const auto found = rules().find(op.name.str()); found != rules().end()) {
-    return found->second.rule(call);
+  const auto found = rules().find(op.name.str());
+  Cost cost = found != rules().end() ? found->second.rule(call)
+              : row.elementwise      ? elementwise_cost(call)
+                                     : bound_of(call);
+  if (op.attrs.has(multi_conv_cycles)) {
+    cost.scale(op.attrs.get_float(multi_conv_cycles) / cost.cycles());
   }
-  return row.elementwise ? elementwise_cost(call) : bound_of(call);
+  return cost;
 }
 
 const Family& family_of(ir::OpName name) {

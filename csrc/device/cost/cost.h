@@ -37,6 +37,11 @@ struct Cost {
   std::string plan;       // of a product or look-up, in words
 
   double cycles() const { return compute + exchange + sync; }
+  void scale(double factor) {
+    compute *= factor;
+    exchange *= factor;
+    sync *= factor;
+  }
 };
 
 // The part of an IPU that computes: all tiles but the I/O tiles.
@@ -52,8 +57,7 @@ struct Family {
 };
 const Family& family_of(ir::OpName name);
 
-// Of an exchange of so many bytes between neighbours among IPUs, without the step that it is part
-// of.
+// Of an exchange of so many bytes between neighbouring IPUs, without the step that it is part of.
 double neighbour_cycles(double bytes, const Target& target);
 
 // Highest address in use on a tile: partial sums of the matrix unit lie in interleaved memory, of

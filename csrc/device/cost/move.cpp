@@ -24,11 +24,11 @@ Cost copy_cost(const Call& call) {
   return steps.cost;
 }
 
-// Elements in their order: whole vectors.
+// Elements in their order: whole vectors. An `assign` has no result.
 Cost clone_cost(const Call& call) {
   Steps steps(call);
-  const ir::Type& out = call.result();
-  const double bytes = call.share(out) * static_cast<double>(ir::item_bytes(out.dtype));
+  const ir::Type& x = call.operand(0);
+  const double bytes = call.share(x) * static_cast<double>(ir::item_bytes(x.dtype));
   steps.add(bytes / call.target.copy_bytes);
   return steps.cost;
 }

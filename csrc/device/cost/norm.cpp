@@ -28,15 +28,30 @@ void add_statistics(Steps& steps, const Call& call, const Groups& g, double sums
             rows * left * 4 / call.target.exchange_bytes, sums);
 }
 
-// Sums over rows, functions of a row, then `cycles` a vector for each element.
+// The mean first, then the squares of what differs from it, which are made from the input and
+// summed: one sum of two at a time, and one more pass over the input.
+void add_stable_statistics(Steps& steps, const Call& call, const Groups& groups) {
+  add_statistics(steps, call, groups, 1);
+  const double inputs = call.share(groups.elements, groups.item);
+  steps.add_elementwise(inputs, groups.item, 3);
+  add_statistics(steps, call, groups, 1);
+  steps.use_temporary(2 * inputs * static_cast<double>(groups.item));
+}
+
+// Functions of a row, then `cycles` a vector for each element.
+void add_scaling(Steps& steps, const Call& call, const Groups& groups, double cycles) {
+  const double elements = call.share(groups.elements, groups.item);
+  steps.add_elementwise(call.share(groups.rows, 4), 4, 20);
+  steps.add_elementwise(elements, groups.item, cycles);
+  steps.use_temporary(elements * static_cast<double>(groups.item));
+}
+
+// Sums over rows, then the scaling.
 Cost norm_cost(const Call& call, const Groups& groups, double sums, double cycles) {
   Steps steps(call);
   if (groups.elements == 0) return steps.cost;
   add_statistics(steps, call, groups, sums);
-  steps.add_elementwise(call.share(groups.rows, 4), 4, 20);
-  steps.add_elementwise(call.share(groups.elements, groups.item), groups.item, cycles);
-  steps.use_temporary(call.share(groups.elements, groups.item) *
-                      static_cast<double>(groups.item));
+  add_scaling(steps, call, groups, cycles);
   return steps.cost;
 }
 
@@ -44,9 +59,18 @@ Groups groups_of(const ir::Type& x, double rows) {
   return {ops::numel(x), std::max(1.0, rows), ir::item_bytes(x.dtype)};
 }
 
+// A norm that computes its statistics: mean and variance.
+Cost whole_norm_cost(const Call& call, const Groups& groups) {
+  if (!call.settings.has_stable_norm || groups.elements == 0) return norm_cost(call, groups, 2, 6);
+  Steps steps(call);
+  add_stable_statistics(steps, call, groups);
+  add_scaling(steps, call, groups, 6);
+  return steps.cost;
+}
+
 Cost batch_norm_cost(const Call& call) {
   const ir::Type& x = call.operand(0);
-  return norm_cost(call, groups_of(x, static_cast<double>(x.sizes[1])), 2, 6);
+  return whole_norm_cost(call, groups_of(x, static_cast<double>(x.sizes[1])));
 }
 
 Cost batch_norm_backward_cost(const Call& call) {
@@ -60,7 +84,7 @@ Cost scale_cost(const Call& call) {
 }
 
 Cost layer_norm_cost(const Call& call) {
-  return norm_cost(call, groups_of(call.operand(0), ops::numel(call.result(1))), 2, 6);
+  return whole_norm_cost(call, groups_of(call.operand(0), ops::numel(call.result(1))));
 }
 
 Cost layer_norm_backward_cost(const Call& call) {

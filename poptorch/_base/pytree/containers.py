@@ -1,4 +1,4 @@
-"""Which objects are containers, what their parts are, and how one is made of other parts.
+"""Which objects are containers, what their parts are, and how one is built from other parts.
 
 By class, in this order:
 
@@ -55,7 +55,7 @@ class Node:
 
 
 class State(NamedTuple):
-    """Attributes of a container beside its parts: those in its dictionary, and those in slots."""
+    """Attributes of a container besides its parts: those in its dictionary, and those in slots."""
 
     attributes: dict
     slots: dict

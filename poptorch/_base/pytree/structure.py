@@ -147,7 +147,7 @@ class Structure:
         return found
 
     def nodes(self) -> list[Node]:
-        """The containers that may have attributes beside their parts, each before what it holds."""
+        """The containers that may have attributes besides their parts, each before its parts."""
         found, left = [], [self._root]
         while left:
             part = left.pop()
@@ -312,7 +312,7 @@ def _compare_beside(part: Node, value) -> None:
 
 
 def _bare(part, names_of: Callable):
-    """A part without what it was made from, but for attributes of some names."""
+    """A part without its source, except attributes of some names."""
     if not isinstance(part, Node):
         return part
     names = names_of() if part.cls not in WITHOUT_ATTRIBUTES else ()
@@ -373,7 +373,7 @@ def _plain(part, constants: Iterator) -> tuple | None:
     if type(part) is Constant:
         return "constant", next(constants)
     if not _is_data(part.context):
-        raise Error(f"[save] a {part.cls.__name__} among the arguments or results has beside its "
+        raise Error(f"[save] a {part.cls.__name__} among the arguments or results has besides its "
                     f"parts {part.context!r:.80}, which cannot be put into a file. Let it be made "
                     f"of numbers, strings, built-in classes, and lists and dictionaries of them.")
     state = None if part.template is None else tuple(_state_beside(part))
@@ -403,7 +403,7 @@ def _filled(data, where: str):
     if kind is FIELDS and keys != tuple(kind.keys(cls, ())):
         raise ValueError(f"{where} has the fields {keys!r:.60}, {cls} has others")
     if not _is_data(context):
-        raise ValueError(f"{where} has {context!r:.60} beside its parts, which is more than data")
+        raise ValueError(f"{where} has {context!r:.60} besides its parts, which is more than data")
     if state is not None:
         schema.check(state, (dict, dict), where)
         template = State(*state)

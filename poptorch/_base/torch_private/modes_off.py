@@ -1,6 +1,6 @@
 """Torch on real tensors, whatever modes and transformations of it the caller has active.
 
-Weights are brought to the host in the midst of an operation of the user's, which may be traced
+Weights are copied to the host during an operation of the user's, which may be traced
 (``torch.jit.trace``, ``make_fx``), transformed (``torch.func``), counted, or on another default
 device. What copies them must neither be recorded nor be changed by that.
 """

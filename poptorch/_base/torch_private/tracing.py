@@ -38,7 +38,7 @@ recurrent_functions = torch._VF  # lstm, gru, rnn_tanh and rnn_relu as the modul
 
 
 class DispatchMode(TorchDispatchMode):
-    """A dispatch mode that does without torch._dynamo, the import of which takes seconds."""
+    """A dispatch mode that does without torch._dynamo, whose import takes seconds."""
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -175,7 +175,7 @@ def is_traced() -> bool:
 
 
 def is_composite(overload) -> bool:
-    """Whether the operation is made of others, and takes its gradient from theirs."""
+    """Whether the operation is composed of others, and takes its gradient from theirs."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
 
@@ -192,7 +192,7 @@ def overloads_of(packet) -> list:
 
 
 def decompose_composite(overload, args, kwargs):
-    """Runs the operations that such an operation is made of."""
+    """Runs the operations of which such an operation is composed."""
     return overload.decompose(*args, **kwargs)
 
 
@@ -204,7 +204,7 @@ def without_overrides(operator: HigherOrderOperator, *args, **kwargs):
 
 @contextlib.contextmanager
 def without_modes():
-    """Real tensors and the real generator, in the midst of a capture."""
+    """Real tensors and the real generator, during a capture."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
 
@@ -346,7 +346,7 @@ class _Joined(torch.autograd.Function):
 
 
 def _joined(results):
-    """What a function returned, of which all results are one node of autograd."""
+    """What a function returned; all results are one node of autograd."""
     if not isinstance(results, tuple):
         return results
     places = [i for i, x in enumerate(results) if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -372,7 +372,7 @@ def without_saved_tensors_hooks():
 
 @contextlib.contextmanager
 def without_dispatch_modes():
-    """The same, but that functions of torch and dispatch modes may be entered anew."""
+    """The same, but functions of torch and dispatch modes may be entered again."""
     entered = torch.overrides._get_current_function_mode_stack()
     with _disable_current_modes(), contextlib.ExitStack() as stack:
         for _ in entered:
@@ -404,7 +404,7 @@ def as_in_eager(keeps_gradients: bool):
 
 def has_fused_attention(*arguments, **named) -> bool:
     """Whether eager has one kernel for scaled_dot_product_attention of such operands, the arguments
-    of ``torch._fused_sdp_choice``. Its result lies in memory as the query does."""
+    of ``torch._fused_sdp_choice``. Its result has the strides of the query."""
     def real(tensor):
         like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
         return like.requires_grad_(tensor.requires_grad)

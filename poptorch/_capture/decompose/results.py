@@ -36,7 +36,7 @@ def _reduces_all(func, args) -> bool:
 
 
 def with_own_memory(results: list, arguments) -> list:
-    """The results, copies of those that lie in the memory of an argument."""
+    """The results, copies of those that share memory with an argument."""
     taken = {memory_of(x) for x in arguments} - {None}
     return [aten.clone.default(x) if memory_of(x) in taken else x for x in results]
 

@@ -1,4 +1,4 @@
-"""ATen operations that are made of others, and of which of them.
+"""ATen operations that are composed of other operations, and which.
 
 ``DECOMPOSITIONS`` maps an overload to a function of the same arguments that computes the same by
 other operations; it is applied while operations are recorded, below autograd. A function may

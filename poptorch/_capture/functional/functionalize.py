@@ -36,7 +36,7 @@ class Values:
         self._graph = graph
         self._fake_mode = fake_mode
         self._at: fx.Node | None = None
-        # View -> what it was made from; view -> root; both of recorded nodes.
+        # View -> its base; view -> root; both of recorded nodes.
         self._parent: dict[fx.Node, fx.Node] = {}
         self._root: dict[fx.Node, fx.Node] = {}
         self._version: dict[fx.Node, int] = {}
@@ -95,7 +95,7 @@ class Values:
             return
         if _val(beyond).requires_grad:
             raise self.error("[capture] a view made by as_strided has elements that are not in "
-                             "the tensor that it was made of. It is used after its memory was "
+                             "its base tensor. It is used after its memory was "
                              "changed in place, and a gradient flows through it. Call as_strided "
                              "on the whole tensor, or after the change.")
 
@@ -153,7 +153,7 @@ class Values:
         return self._root.get(node, node)
 
     def _owner(self, view: fx.Node) -> fx.Node:
-        """The root of a view, or the pick that it is made of: where that lies is not known."""
+        """The root of a view, or the pick that it views: the address of a pick is unknown."""
         node = self._parent[view]
         while node in self._parent and "picked_from" not in node.meta:
             node = self._parent[node]
@@ -259,7 +259,7 @@ def _end():
 
 
 def _rewire(values: Values, node: fx.Node) -> None:
-    """Lets a node that changes nothing read present values; notes what it is a view of."""
+    """Lets a node that changes nothing read present values; notes its base."""
     if node.target is operator.getitem:
         source = node.args[0]
         if source.target in views.SPLITS:

@@ -52,7 +52,7 @@ def repeat_heads(t: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _whole(capture, q, k, v, mask, dropout_p, is_causal, scale, like_query: bool):
-    """One node, on ``[batch, heads, length, size]``; it lies in memory as eager's does."""
+    """One node, on ``[batch, heads, length, size]``; it has eager's strides."""
     leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     batch, heads = (*leading, 1) if len(leading) == 1 else (1, 1, *leading)[-2:]
     if len(leading) > 2:

@@ -1,6 +1,6 @@
 """Layers that eager may compute by one fused operation: attention, and encoders' layers.
 
-Capture records the operations that they are made of, whose results may lie otherwise in memory than
+Capture records the operations that they consist of, whose results may lie otherwise in memory than
 those of the fused ones, which are row-major.
 """
 
@@ -55,7 +55,7 @@ def _in_rows(forward):
 
 @contextlib.contextmanager
 def _recording_is_no_override_for(layer):
-    """Modes that record operations count as overrides, beside which eager fuses nothing."""
+    """Modes that record operations count as overrides, with which eager fuses nothing."""
     asked = torch.overrides.has_torch_function
     weight = getattr(layer, "self_attn", layer).out_proj.weight
 

@@ -1,4 +1,4 @@
-"""Indexing by integer tensors without dimensions, of which torch itself reads the value.
+"""Indexing by integer tensors without dimensions, whose value torch itself reads.
 
 ``x[i]`` is a view of ``x`` in eager, see ``picks``.
 """

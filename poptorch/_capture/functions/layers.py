@@ -36,7 +36,7 @@ def _dropout(capture, x, p, training, inplace, shape=None):
 
 
 def _mask(capture, x, p, shape):
-    """Zero where dropped, ``1 / (1 - p)`` elsewhere; lies in memory as ``x`` does, if it has its
+    """Zero where dropped, ``1 / (1 - p)`` elsewhere; has the strides of ``x``, if it has its
     sizes."""
     mask = ops.dropout(x.new_ones(shape), float(p), capture.draw_salt())
     return capture.recorder.as_copy_of(x, mask) if shape == x.shape else mask

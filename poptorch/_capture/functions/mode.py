@@ -115,12 +115,12 @@ _VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
 def _is_question(func) -> bool:
-    """Whether a function reads an attribute that is no tensor."""
+    """Whether a function reads an attribute that is not a tensor."""
     return getattr(func, "__name__", "") == "__get__" and func.__self__.__name__ not in _VIEWS
 
 
 def _by_torch(capture, func, /, *args, **kwargs):
-    """By torch's own operations, of which those for whole layers have no rules here."""
+    """By torch's own operations. Those for whole layers have no rules here."""
     if func is F.batch_norm and (replicas := capture.statistics_replicas()) > 1:
         raise capture.recorder.error(
             f"[SyncBatchNorm] torch.func transforms a layer that uses the statistics of {replicas} "
@@ -156,7 +156,7 @@ def _values(capture, func, /, *args, **kwargs):
 
 def _address(capture, func, /, *args, **kwargs):
     raise capture.recorder.error(
-        "[capture] Python code asks where a tensor lies in memory (Tensor.data_ptr()), which is "
+        "[capture] Python code asks for the address of a tensor (Tensor.data_ptr()), which is "
         "decided when forward has been compiled. To know whether two tensors are one, use `is`.")
 
 
@@ -166,7 +166,7 @@ def _register_hook(capture, func, tensor, hook):
 
 
 def _is_set_to(capture, func, one, tensor):
-    """torch's compares addresses, of which there are none yet."""
+    """torch's compares addresses, which do not exist yet."""
     return _is_same_memory(one, tensor)
 
 

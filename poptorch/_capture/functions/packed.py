@@ -1,6 +1,6 @@
 """Packed sequences: sequences of several lengths, without the padding between them.
 
-Where the lengths are known, a packed sequence is what it is in PyTorch. Where they come with each
+Where the lengths are known, a packed sequence is the same as in PyTorch. Where they come with each
 call, so does the size of its data: it is kept as padded tensor and lengths, which is what recurrent
 layers take and give.
 """
@@ -19,7 +19,7 @@ _ATTRIBUTES = {"dtype", "device", "requires_grad", "is_cuda", "layout"}
 
 
 class Longest(int):
-    """The length of the longest sequence, of which only an upper limit is known."""
+    """The length of the longest sequence, or an upper limit of it."""
 
     def __gt__(self, other):
         return False  # what is compared with it is checked when the program runs

@@ -1,8 +1,8 @@
 """Changes of a tensor's shape in place, where autograd sees them.
 
-Where a tensor has changed, autograd differentiates its views anew. It makes them again of the
+Where a tensor has changed, autograd differentiates its views again. It makes them again of the
 tensor by the operations that they were made by, which do not fit another shape. So the tensor
-becomes a view of what it was, which keeps its shape and its views.
+becomes a view of its old value, which keeps its shape and its views.
 """
 
 import torch

@@ -86,12 +86,12 @@ class Captured:
         argument_attributes: the same of objects in arguments.
         beside: attributes of containers that ``forward`` depends on, by the container's number
             among :meth:`Structure.nodes` of the arguments by name.
-        overlaps: the copies from and to the host of which ``forward`` says something.
+        overlaps: the copies from and to the host for which ``forward`` sets an overlap mode.
         host_sites: the calls of functions of the host, which operations name by their numbers.
         plain_tensors: the user's tensors that are constants, or of which Python code has read a
             value (:mod:`read_values`), with their paths in the module; None for one that is
             elsewhere.
-        modes: the modules of which ``forward`` read whether they are in training mode.
+        modes: the modules whose attribute ``training`` was read by ``forward``.
         outer: the guards of what ``forward`` may have read outside of the module.
     """
 

@@ -68,7 +68,7 @@ class _Loss:
 
     @property
     def root(self):
-        """The node of its value now: another one when it was changed in place."""
+        """The node of its present value, which differs after a change in place."""
         return self.tensor.grad_fn
 
     @property

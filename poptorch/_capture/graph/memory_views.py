@@ -70,7 +70,7 @@ class Memory:
             "(Tensor.set_). Make a view of the tensor that the memory belongs to, for instance by "
             "as_strided, or copy the values: `x.copy_(value)`.")
 
-    # -- what they have in common --------------------------------------------------------------
+    # -- shared by all views --------------------------------------------------------------------
 
     def _strided(self, tensor, size, stride, offset):
         """The view of the memory of ``tensor``; ``offset`` counts from its beginning."""

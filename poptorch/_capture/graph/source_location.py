@@ -36,7 +36,7 @@ def is_pythons(file: str) -> bool:
 
 
 def is_packaged(file: str) -> bool:
-    """Whether a source file is of a package that was installed."""
+    """Whether a source file belongs to an installed package."""
     return any(part in file for part in _PACKAGES)
 
 

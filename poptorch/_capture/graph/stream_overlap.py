@@ -31,7 +31,7 @@ class Overlap:
 
 
 class Overlaps:
-    """The copies of one capture of which forward said something."""
+    """The copies of one capture that have an overlap mode."""
 
     def __init__(self, recorder):
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""Elements ``x[i]`` of which the program finds the place: ``i`` is a tensor without dimensions.
+"""Elements ``x[i]`` whose place the program computes: ``i`` is a tensor without dimensions.
 
 In eager they are a view of ``x``, for autograd here a copy: what changes the copy in place is
 written to ``x`` at once. ``functionalize`` treats them as views, where that changes nothing.
@@ -36,7 +36,7 @@ class Picks:
         return copy.squeeze(dim)
 
     def note_shape(self, tensor, old) -> None:
-        """Notes that ``tensor`` changes its shape in place, and that ``old`` is what it was."""
+        """Notes that ``tensor`` changes its shape in place; ``old`` is its value before."""
         for entry in self._copies:
             if entry[2] is tensor:
                 entry[2] = old
@@ -50,7 +50,7 @@ class Picks:
 
     def _index_select(self, func, args, kwargs):
         out = self._recorder.run(func, *args, **kwargs)
-        # The view of eager lies in the memory of the whole.
+        # The view of eager shares the memory of the whole tensor.
         return self._recorder.laid_out(out, args[0].stride()) if self._is_taking else out
 
     def name(self, x, indices: tuple, result) -> None:

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class _WithPath(torch.autograd.Function):
-    """The tensor itself, of which the gradient depends on it, by zeros."""
+    """The tensor itself; its gradient depends on it, by zeros."""
 
     @staticmethod
     def forward(ctx, x):

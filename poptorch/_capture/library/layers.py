@@ -63,7 +63,7 @@ def statistics_dtype(x: torch.Tensor) -> torch.dtype:
 
 
 def empty_copy(x: torch.Tensor) -> torch.Tensor:
-    """A tensor that lies in memory as a copy of ``x`` does."""
+    """A tensor with the strides of a copy of ``x``."""
     with private.without_modes():
         strides = copied_strides(x)
     return torch.empty_strided(x.shape, strides, dtype=x.dtype)

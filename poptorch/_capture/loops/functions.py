@@ -33,7 +33,7 @@ class _Results:
             constants = [part.value for _, part in spec.leaves() if part is not None]
             if any(value is not None for value in constants):
                 raise self._capture.recorder.error(
-                    f"[{self._name}] {_name_of(function)} returns something that is no tensor. "
+                    f"[{self._name}] {_name_of(function)} returns a value that is not a tensor. "
                     f"Return tensors, and containers of them.")
             self._spec = self._spec or spec
             own, others = self._spec.paths, spec.paths

@@ -209,7 +209,7 @@ class Loops:
             return private.new_fake(self._recorder.fake_mode, sizes, row_major(sizes), like.dtype)
 
     def _new_laid(self, like: torch.Tensor) -> torch.Tensor:
-        """A tensor without a node, which lies in memory as a copy of another does."""
+        """A tensor without a node, with the strides of a copy of another tensor."""
         with private.without_modes():
             return private.new_fake(self._recorder.fake_mode, like.shape, copied_strides(like),
                                     like.dtype)
@@ -287,7 +287,7 @@ class Loops:
         return [None if node is None else self._tensor_of(nodes[node]) for node in wanted]
 
     def _tensor_of(self, node: fx.Node) -> torch.Tensor:
-        """A tensor that stands for a node, which may be the copy of another one."""
+        """A tensor that stands for a node, which may be the copy of a different node."""
         if node.op != "placeholder" and tensor_nodes.node_of(node.meta["val"]) is not node:
             node.meta["val"] = self._new(node.meta["val"])
         return self._recorder.value_of(node)
@@ -301,14 +301,14 @@ class Loops:
         return self._new(x).requires_grad_(x.requires_grad)
 
     def stacked(self, rows: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-        """Rows of the given strides, which lie in memory as torch.stack lays them."""
+        """Rows of the given strides, stored as by torch.stack."""
         with private.without_modes():
             row = torch.empty_strided(rows.shape[1:], strides, device="meta")
             found = torch.stack([row] * min(len(rows), 2)).stride()
         return self._recorder.laid_out(rows, found)
 
     def as_it_lies(self, node: fx.Node, value: torch.Tensor) -> torch.Tensor:
-        """A contiguous value of a node of a body, as it lies in memory there."""
+        """A contiguous value of a node of a body, as it is stored there."""
         return self._recorder.laid_out(value, node.meta["val"].stride())
 
     def outside(self, joint: Joint) -> dict[fx.Node, torch.Tensor]:

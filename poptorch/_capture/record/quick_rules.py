@@ -23,7 +23,7 @@ KERNEL_SUFFICES = frozenset((
     # In the mode, a second result of this has other memory than the first one.
     aten._new_zeros_with_same_feature_meta.default))
 
-_NAMED = {"dtype", "memory_format"}  # a device or a layout may be another one
+_NAMED = {"dtype", "memory_format"}  # a device or a layout may differ
 # Keywords of elementwise operations that choose what is computed. They are no tensors.
 _CHOICES = {"alpha", "value", "rounding_mode", "approximate"}
 _elementwise: dict = {aten.floor_divide.default: True}  # of overloads, whether they are
@@ -123,7 +123,7 @@ def _is_elementwise(func) -> bool:
         tags, returns = func.tags, func._schema.returns
         found = _elementwise[func] = (
             func.namespace == "aten" and torch.Tag.pointwise in tags
-            and not private.is_composite(func)  # these may return what they are given
+            and not private.is_composite(func)  # these may return their argument
             and torch.Tag.nondeterministic_seeded not in tags and not func._schema.is_mutable
             and len(returns) == 1 and isinstance(returns[0].type, torch.TensorType))
     return found

@@ -13,7 +13,7 @@ class ReadValues:
     """What was read in one capture.
 
     Attributes:
-        tensors: real tensors of which values decided what was recorded, by their identity.
+        tensors: real tensors whose values decided what was recorded, by their identity.
         states: the values of parameters and buffers that the program does not train, by node.
         read_states: those of them that were read.
         unread: the error for the first value that was wanted and is not known, or None.

@@ -322,7 +322,7 @@ class Recorder(Recording, private.DispatchMode):
         return tuple(laid) if several else laid[0]
 
     def _expected(self, func, args, kwargs):
-        """What PyTorch gives for fake tensors, as it lies in eager's memory."""
+        """What PyTorch gives for fake tensors, with eager's strides."""
         try:
             by_rule = func(*args, **kwargs)
         except Exception:  # the rule may refuse what eager takes

@@ -189,7 +189,7 @@ class Recording:
         return found
 
     def is_within(self, node: fx.Node, region: Region) -> bool:
-        """Whether a node is of a region, or of one inside of it."""
+        """Whether a node belongs to a region, or to one inside of it."""
         return region.graph in self._graphs_around(node.graph)
 
     def is_across(self, tensor: torch.Tensor) -> bool:

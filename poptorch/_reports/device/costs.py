@@ -17,6 +17,7 @@ class DeviceCosts:
     def __init__(self, costs: dict[str, Any]):
         self.costs = costs
         self._tasks = {row["name"]: row["cycles"] for row in costs["tasks"]}
+        self._ahead = {row["name"]: row["ahead_cycles"] for row in costs["tasks"]}
         self._host = {row["task"]: row for row in costs["host"]}
         self._edges = {(row["source"], row["target"], row["memory"], row["depth"]): row["cycles"]
                        for row in costs["edges"]}
@@ -33,6 +34,12 @@ class DeviceCosts:
 
     def host_out(self, task: Task) -> float:
         return self._host[task.name]["out_cycles"]
+
+    def read_ahead(self, task: Task) -> float:
+        return self._ahead[task.name]
+
+    def sync(self) -> float:
+        return self.costs["sync_cycles"]
 
     def step(self, step: Step) -> float:
         return self._steps[step.ipu, step.kind]

@@ -178,7 +178,7 @@ class DeviceReport:
     def _whole(self) -> dict[str, Any]:
         """All values, with the rows of the timeline."""
         line = self.timeline
-        rows = [[row.ipu, row.kind, row.task, row.micro_batch, row.begin, row.end, "compute"]
+        rows = [[row.ipu, row.kind, row.task, row.micro_batch, row.begin, row.end, row.track]
                 for row in line.rows if row.replica == 0]
         return self._values | {"timeline": {"units": line.units, "span": line.span,
                                             "replicas": self._values["replicas"], "rows": rows}}

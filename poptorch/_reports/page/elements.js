@@ -52,7 +52,7 @@ function simpleTable(caption, heads, rows, numeric = []) {
 /** A note that a list goes on; null where it does not. */
 function moreText(count) {
   return count > 0
-    ? element("p", { className: "note" }, `and ${count.toLocaleString("en-US")} more`) : null;
+    ? element("p", { className: "note" }, `and ${formatExact(count)} more`) : null;
 }
 
 /** Buttons of which one is pressed. `choose` is called with the number of the button. */

@@ -33,7 +33,17 @@ function formatSeconds(number) {
 }
 
 function formatPercent(share, digits = 3) {
+  if (share > 0 && share < 1e-4) return "< 0.01\u00a0%";
   return `${significant(share * 100, digits)}\u00a0%`;
+}
+
+function formatExact(number) {
+  return number.toLocaleString("en-US");
+}
+
+/** "1 tile", "2 tiles", "no tiles". */
+function formatNumberOf(count, name) {
+  return `${count ? formatExact(count) : "no"} ${name}${count === 1 ? "" : "s"}`;
 }
 
 function formatHertz(number) {

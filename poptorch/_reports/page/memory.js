@@ -37,8 +37,9 @@ function drawMemory(report, state) {
   const frame = element("div", {});
   const detail = element("div", { className: "detail", "aria-live": "polite" });
   body.replaceChildren(tools, frame, detail,
-    element("p", { className: "note" }, "Bytes are sums over the tiles of the IPU, in the order in "
-      + "which it runs its operations. Click a step, or use the arrow keys, to see what is live."));
+    element("p", { className: "note" }, "Steps are the operations of the IPU in the order in which "
+      + "it runs them, and bytes are sums over its tiles. Click a step, or use the arrow keys, to "
+      + "see what is live. Values below 0.1 % of the peak are not listed."));
   state.onIpu(() => {
     frame.replaceChildren();
     if (report.ipus[state.ipu].steps.length === 0) {
@@ -152,7 +153,7 @@ function drawMarks(chart, state, peak) {
     chart.rectangle("--muted", Math.round(chart.hovered[0]), top, 1, height);
   }
   const from = Math.ceil(chart.view.low);
-  const label = (step) => `step ${step.toLocaleString("en-US")}`;
+  const label = (step) => `step ${formatExact(step)}`;
   chart.text(label(from), left, top + height + 15);
   chart.text(label(Math.floor(chart.view.high) - 1), left + width, top + height + 15,
     { align: "right" });
@@ -160,7 +161,7 @@ function drawMarks(chart, state, peak) {
 
 function stepDetail(report, ipu, number, used) {
   const step = ipu.steps[number];
-  const title = element("h3", {}, `Step ${number.toLocaleString("en-US")} of IPU ${ipu.ipu}: `,
+  const title = element("h3", {}, `Step ${formatExact(number)} of IPU ${ipu.ipu}: `,
     element("code", {}, step.op.op));
   const facts = element("p", {}, [step.op.part, step.op.module, step.op.location]
     .filter(Boolean).join(" \u00b7 "));

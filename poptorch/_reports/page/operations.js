@@ -16,7 +16,8 @@ const COLUMNS = [
   { name: "Line", size: "minmax(108px, 1fr)", value: (op) => op.location },
   { name: "IPU", size: "52px", isNumber: true, value: (op) => op.ipu },
   { name: "Part", size: "86px", value: (op) => op.part },
-  { name: "Runs", size: "72px", isNumber: true, value: (op) => op.runs },
+  { name: "Runs", size: "72px", isNumber: true, value: (op) => op.runs,
+    cell: (op) => formatExact(op.runs) },
   { name: "Cycles", size: "88px", isNumber: true, value: cyclesOf, title: "of all runs in a step",
     cell: (op) => formatCount(cyclesOf(op)) },
   { name: "FLOPs", size: "82px", isNumber: true, value: (op) => op.flops * op.runs,
@@ -86,8 +87,8 @@ class OperationTable {
     const sign = this.descending ? -1 : 1;
     this.shown.sort((a, b) => sign * (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : 0) || a - b);
     const sum = this.shown.reduce((cycles, number) => cycles + this.totals[number], 0);
-    this.status.textContent = `${this.shown.length.toLocaleString("en-US")} of `
-      + `${ops.length.toLocaleString("en-US")} operations, ${formatCount(sum)} cycles`;
+    this.status.textContent = `${formatExact(this.shown.length)} of `
+      + `${formatExact(ops.length)} operations, ${formatCount(sum)} cycles`;
     [...this.head.children].forEach((head, number) => head.setAttribute("aria-sort",
       COLUMNS[number] !== this.sorted ? "none" : this.descending ? "descending" : "ascending"));
     this.frame.setAttribute("aria-rowcount", this.shown.length + 1);

@@ -32,8 +32,8 @@ function figures(report, fullest) {
   const gaps = fullest.peak_bytes - fullest.peak_without_gaps;
   const streaming = report.memory.streaming ?? 0;
   const replicas = report.timeline.replicas;
-  const count = `${report.ipus.length} IPU${report.ipus.length === 1 ? "" : "s"}`
-    + ` \u00d7 ${replicas} replica${replicas === 1 ? "" : "s"}`;
+  const count = `${formatNumberOf(report.ipus.length, "IPU")} \u00d7 `
+    + formatNumberOf(replicas, "replica");
   const rows = [
     ["Throughput", `${formatCount(report.throughput)} samples/s`,
       `90\u00a0% interval ${formatCount(rate(high))} to ${formatCount(rate(low))}`],
@@ -41,7 +41,7 @@ function figures(report, fullest) {
       `90\u00a0% interval ${formatCount(low)} to ${formatCount(high)}`],
     ["Fullest tile", formatPercent(fullest.peak_bytes / report.tile_bytes),
       `on IPU ${fullest.ipu}; gaps are ${formatBytes(gaps)} of it`],
-    ["Target", report.target, `${count}; ${report.tiles.toLocaleString("en-US")} tiles of `
+    ["Target", report.target, `${count}; ${formatNumberOf(report.tiles, "tile")} of `
       + `${formatBytes(report.tile_bytes)}; ${formatHertz(report.clock_hz)}`],
   ];
   if (streaming) rows.push(["Streaming memory", formatBytes(streaming), "off the chip"]);
@@ -58,6 +58,6 @@ function hostText(report) {
 
 function boundText(report) {
   const count = report.ops.filter((op) => op.is_bound).length;
-  return count ? `${count.toLocaleString("en-US")} operations have no cost model. Their cycles are `
-    + "bounds from bytes and FLOPs; the table of operations marks them." : "";
+  return count ? `The cycles of ${formatNumberOf(count, "operation")} without a cost model are `
+    + "bounds from bytes and FLOPs. The table of operations marks them." : "";
 }

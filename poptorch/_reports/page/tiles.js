@@ -20,7 +20,7 @@ function drawTiles(report, state) {
     const above = ipu.by_tile.filter((used) => used > report.tile_bytes).length;
     title.textContent = `IPU ${ipu.ipu} at its peak: fullest tile ${formatBytes(ipu.peak_bytes)}, `
       + `mean ${formatBytes(ipu.mean_bytes)}, `
-      + `${above ? above.toLocaleString("en-US") : "no"} tiles above the limit.`;
+      + `${formatNumberOf(above, "tile")} above the limit.`;
     [...pictures.children].forEach((button, number) =>
       button.setAttribute("aria-pressed", String(number === state.ipu)));
     chart.repaint();
@@ -77,7 +77,7 @@ function drawTileChart(chart, report, ipu, high) {
   const count = ipu.by_tile.length;
   for (const tile of axisTicks(count, Math.max(2, Math.floor(width / 90)), false)) {
     const x = left + (tile / count) * width;
-    const words = tile === 0 ? "tile 0" : tile.toLocaleString("en-US");
+    const words = tile === 0 ? "tile 0" : formatExact(tile);
     chart.text(words, x, top + height + 13, { align: tile === 0 ? "left" : "center" });
   }
 }
@@ -87,7 +87,7 @@ function tileLines(chart, report, ipu, x) {
   const tile = Math.floor(((x - left) / width) * ipu.by_tile.length);
   const used = ipu.by_tile[tile];
   if (used === undefined) return null;
-  return [element("b", {}, `Tile ${tile.toLocaleString("en-US")}`),
+  return [element("b", {}, `Tile ${formatExact(tile)}`),
     `${formatBytes(used)} of ${formatBytes(report.tile_bytes)}`,
     formatPercent(used / report.tile_bytes)];
 }

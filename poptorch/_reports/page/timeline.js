@@ -48,9 +48,9 @@ function drawTimeline(report) {
       legend([...kinds.map((kind) => [words(kind), `--${kind.replaceAll("_", "-")}`]),
         ["idle", "--idle"]])),
     frame, detail, element("p", { className: "note" },
-      `Micro-batches of one replica: ${report.schedule.micro_batches.toLocaleString("en-US")}, in `
-      + `${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom and drag to pan, or `
-      + "use +, \u2212, 0 and the arrow keys. Numbers in the rows are micro-batches."));
+      `Micro-batches of one replica: ${formatExact(report.schedule.micro_batches)}, in `
+      + `${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom and drag to pan, `
+      + "or use +, \u2212, 0 and the arrow keys. Numbers in the rows are micro-batches."));
 }
 
 function drawLanes(chart, report, lanes, size) {

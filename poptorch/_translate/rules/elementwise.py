@@ -1,4 +1,4 @@
-"""Rules for element-wise ops: promotion of operands, scalars, and ops made of others."""
+"""Rules for element-wise ops: promotion of operands, scalars, and composed ops."""
 
 import math
 
@@ -70,7 +70,7 @@ for _name in _UNARY:
 
 
 def _scaled(e, node, name: str, x, y, **attrs):
-    """A product or quotient. A number beside a 16-bit tensor is not rounded to 16 bits."""
+    """A product or quotient. A number next to a 16-bit tensor keeps its precision."""
     dtype = wide = node.meta["val"].dtype
     if unrounded(dtype) is not dtype and not (_fits(x, dtype) and _fits(y, dtype)):
         wide = unrounded(dtype)

@@ -72,7 +72,7 @@ def _elements_scatter(e, node, x, src, size, stride, offset):
 def _view_dtype(e, node, x, dtype):
     source = node.args[0].meta["val"].dtype
     if dtype is torch.bool and source is not torch.bool:
-        # A bool has two values, whatever byte it is made of.
+        # A bool has two values, whatever its byte.
         return e.cast(_view_dtype(e, node, x, torch.uint8), dtype)
     if source is dtype:
         return x

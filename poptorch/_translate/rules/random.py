@@ -138,7 +138,7 @@ def _randperm(e, node, n, **kwargs):
     # As PyTorch, to which bfloat16 is an exception: no number is to come twice.
     most = round(2 / torch.finfo(dtype).eps) + 1 if dtype.is_floating_point else n
     if n > most and dtype is not torch.bfloat16:
-        raise Error(f"[randperm] n is {n}, but {dtype} has not all whole numbers beyond "
+        raise Error(f"[randperm] n is {n}, but {dtype} cannot represent all whole numbers beyond "
                     f"{most - 1}. Give n up to {most}, or an integer type.")
     return e.op("random_permutation", e.rng(), n=int(n), dtype=_C.DType(ir_dtype(dtype)),
                 salt=e.salt(node.meta["salt"]))

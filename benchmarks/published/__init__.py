@@ -1,0 +1,1 @@
+"""Networks whose throughput on IPUs was published, for the accuracy of estimates."""

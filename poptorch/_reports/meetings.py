@@ -1,0 +1,55 @@
+"""Where IPUs wait for one another before an exchange with the host."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from poptorch._reports.schedule import Schedule, Task
+
+
+class Meetings:
+    """The meetings of all IPUs of a replica: one in each round that exchanges data with the host.
+
+    A run without meetings says when the first task of the round with an exchange begins. Each IPU
+    takes part before what it begins or ends at that time or later in that run.
+
+    Args:
+        schedule: of the program.
+        begins: when each task begins each micro-batch in the run without meetings.
+        ends: when it ends.
+    """
+
+    def __init__(self, schedule: Schedule, begins: Mapping[str, Sequence[float]],
+                 ends: Mapping[str, Sequence[float]]):
+        self._runs = {"begins": begins, "ends": ends}
+        talks = {transfer.task for transfer in schedule.transfers
+                 if (transfer.memory, transfer.overlap) == ("host", "none")}
+        first: dict[int, float] = {}  # by round
+        for task in schedule.tasks:
+            for batch, begin in enumerate(begins[task.name] if task.name in talks else ()):
+                number = task.offset + batch
+                first[number] = min(first.get(number, begin), begin)
+        self._times = sorted(first.values())
+        self._ipus = schedule.ipus
+        self._attended = dict.fromkeys(self._ipus, 0)
+        self._arrivals: list[dict[int, float]] = [{} for _ in first]
+
+    def time_of(self, task: Task, batch: int, what: str) -> float:
+        """When the task ``begins`` or ``ends`` a micro-batch in the run without meetings."""
+        return self._runs[what][task.name][batch]
+
+    def is_due(self, ipu: int, time: float) -> bool:
+        """Whether the IPU has a meeting before what it does at a time of the other run."""
+        return self._attended[ipu] < bisect_right(self._times, time)
+
+    def arrive(self, ipu: int, time: float) -> None:
+        """The IPU waits for its next meeting from ``time`` on."""
+        self._arrivals[self._attended[ipu]][ipu] = time
+
+    def begin(self, ipu: int) -> float | None:
+        """When the meeting begins for which the IPU waits; None: not all IPUs are there yet."""
+        arrivals = self._arrivals[self._attended[ipu]]
+        return max(arrivals.values()) if len(arrivals) == len(self._ipus) else None
+
+    def leave(self, ipu: int) -> None:
+        """The IPU has met the others."""
+        self._attended[ipu] += 1

@@ -1,0 +1,80 @@
+"""The site that ``make site`` builds: phone width, menu, search, dark mode, wide code."""
+
+import pytest
+
+from tests.browser.conftest import PHONE
+from tests.helpers import ROOT
+
+SITE = ROOT / "build" / "site"
+PAGES = ["index.html", "docs/README.html", "docs/guide/pipelines.html",
+         "docs/reference/options.html", "docs/internals/architecture.html"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_phone_needs_no_sideways_scroll(open_file, path):
+    page = open_file(SITE / path, **PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_a_phone_has_the_menu_and_the_search(open_file, picture):
+    page = open_file(SITE / "index.html", **PHONE)
+    picture(page, "site_phone")
+    search = page.locator(".sidebar-search")
+    assert not search.is_visible() or search.bounding_box()["x"] < 0
+    page.locator(".mobile-header .nav-overlay-icon").click()
+    page.wait_for_timeout(500)
+    assert search.bounding_box()["x"] >= 0
+    page.get_by_role("button", name="Guide").click()
+    page.get_by_role("link", name="Pipelines", exact=True).click()
+    assert page.url.endswith("docs/guide/pipelines.html")
+
+
+def test_lines_of_100_columns_of_code_are_not_cut(open_file, picture):
+    page = open_file(SITE / "docs" / "guide" / "pipelines.html")
+    picture(page, "site_wide")
+    pre = page.locator("article pre").first
+    width = pre.evaluate("""(one) => {
+        one.textContent = "x".repeat(100);
+        return one.scrollWidth - one.clientWidth;
+    }""")
+    assert width == 0
+
+
+def test_groups_of_the_navigation_fold(open_file):
+    page = open_file(SITE / "docs" / "guide" / "pipelines.html")
+    internals = page.get_by_role("button", name="Internals")
+    link = page.locator(".sidebar-tree").get_by_role("link", name="How fast is it?")
+    assert internals.get_attribute("aria-expanded") == "false"
+    assert link.is_visible()
+    page.get_by_role("button", name="Guide").click()
+    assert not link.is_visible()
+    internals.click()
+    assert internals.get_attribute("aria-expanded") == "true"
+
+
+def test_the_search_finds_a_name(open_file, picture):
+    page = open_file(SITE / "search.html?q=gradientAccumulation")
+    page.wait_for_selector("#search-results li")
+    assert page.locator("#search-results a", has_text="Options").count() > 0
+    picture(page, "site_search")
+
+
+def test_the_page_with_the_word_in_its_title_comes_first(open_file):
+    page = open_file(SITE / "search.html?q=checkpoint")
+    page.wait_for_selector("#search-results li")
+    page.wait_for_timeout(1000)  # results appear one by one
+    assert page.locator("#search-results li a").first.inner_text().startswith("Checkpoints:")
+
+
+def test_lists_of_pages_show_titles(open_file):
+    page = open_file(SITE / "docs" / "README.html")
+    texts = page.locator("article table a").all_inner_texts()
+    assert "Pipelines" in texts
+    assert [text for text in texts if text.endswith(".md")] == []
+
+
+def test_dark_mode(open_file, picture):
+    page = open_file(SITE / "index.html", color_scheme="dark")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(19, 20, 22)"
+    picture(page, "site_dark")
