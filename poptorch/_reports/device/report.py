@@ -170,7 +170,7 @@ class DeviceReport:
 
         Args:
             path: of the page.
-            other: a report to compare with, on the same page; None: no comparison.
+            other: the report from before, to compare with on the page; None: no comparison.
         """
         whole = page.render(self._whole(), other and other._whole())
         Path(path).write_text(whole, encoding="utf-8")

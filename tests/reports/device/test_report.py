@@ -167,6 +167,21 @@ def test_files(tmp_path):
     assert len(line["rows"]) == len(report.timeline.rows)
 
 
+def test_files_have_the_track_of_io_tiles(tmp_path):
+    class Overlapped(nn.Module):
+        def forward(self, x):
+            x = poptorch.set_overlap_for_input(x, poptorch.OverlapMode.OverlapAccumulationLoop)
+            return torch.relu(x)
+
+    options = quiet_options(deviceIterations=2)
+    options.TensorLocations.numIOTiles(32)
+    report = inference(Overlapped(), options).report()
+    report.to_json(tmp_path / "report.json")
+    rows = json.loads((tmp_path / "report.json").read_text())["timeline"]["rows"]
+    assert [row[-1] for row in rows] == [row.track for row in report.timeline.rows]
+    assert {row[-1] for row in rows} == {"compute", "io"}
+
+
 @pytest.mark.parametrize("text, words", [
     ("{", "is not a JSON file"), ("[]", "has format None, this version of poptorch reads 1"),
     ('{"format": 7}', "has format 7, this version of poptorch reads 1")])
