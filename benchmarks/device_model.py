@@ -172,8 +172,8 @@ def main(arguments=None):
         print(f"failed: {text}")
     count = sum(map(len, families.values()))
     errors = [abs(p.cycles / p.published - 1) for points in families.values() for p in points]
-    accuracy = "{:.1f} / {:.1f} %".format(*summary(errors)) if errors else "none"
-    print(f"device model: {count} rows, cycles {accuracy}; {met} of {len(families)} families at "
+    cycles = "{:.1f} / {:.1f} %".format(*summary(errors)) if errors else "none"
+    print(f"device model: {count} rows, cycles {cycles}; {met} of {len(families)} families at "
           f"their goals; {100 * inside / max(1, count):.0f} % inside intervals; "
           f"{100 * right / max(1, total):.0f} % of pairs in order; "
           f"results {accuracy.line(found)}; "

@@ -15,11 +15,21 @@ ROWS = [
 ]
 
 
+RESULTS = [
+    "id,model,task,dtype,ipu_generation,ipus,replicas,pipeline_stages,micro_batch,grad_accum,"
+    "device_iterations,seq_or_image,throughput,unit,source,notes",
+    "p,dense matmul 512x512 by 512x256,op loop,16.16,Bow (text),1,1,1,,,,512x512x256,40,TFLOP/s,,",
+    "q,nanoGPT 10.67M,training,32.32,GC200,1,1,1,1,2,1,32,450,seq/s,,AMP 0.2",
+    "r,Swin-Tiny,inference,16.16,C600,1,1,1,1,1,1,224,450,images/s,,",
+    "s,BERT-Base,inference,16.16,GC200 or Bow,1,1,1,1,1,1,224,450,seq/s,,",
+]
+
+
 def _run(tmp_path, capsys, rows):
     path = tmp_path / "ops.csv"
     path.write_text(HEAD + "\n".join(rows) + "\n")
     results = tmp_path / "results.csv"
-    results.write_text("id,model,task\nx,BERT,training\n")
+    results.write_text("\n".join(RESULTS) + "\n")
     status = device_model.main(["--ops", str(path), "--results", str(results)])
     return status, capsys.readouterr().out.splitlines()
 
@@ -28,10 +38,14 @@ def test_every_row_is_handled_or_named(tmp_path, capsys):
     status, lines = _run(tmp_path, capsys, ROWS)
     assert status == 0
     assert lines[-1].startswith("device model: 4 rows, cycles ")
-    assert lines[-1].endswith("3 rows not built; 0 failed")
+    assert "results 2 rows " in lines[-1]
+    assert lines[-1].endswith("4 rows not built; 0 failed")
     assert "not built: 1 rows, no program for 'cholesky'" in lines
     assert "not built: 1 rows, no cycles in the file" in lines
-    assert "not built: 1 results of BERT: needs the timeline of a whole program" in lines
+    assert "not built: 1 results, Swin-Tiny: the network Swin-Tiny is not defined" in lines
+    assert "not built: 1 results, BERT-Base: the machine is not stated" in lines
+    ratios = [line for line in lines if " of " in line and line.startswith(("p ", "q "))]
+    assert len(ratios) == 2 and "TFLOP/s" in ratios[0] and "seq/s" in ratios[1]
 
 
 def test_a_row_that_fails_is_an_error(tmp_path, capsys):
