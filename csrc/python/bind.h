@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 
 #include "ir/graph.h"
 
@@ -36,6 +37,11 @@ struct ValueHandle {
   ir::Graph* graph;
   ir::Value* value;
 };
+
+// A number of any size.
+inline py::object whole(const std::optional<double>& number) {
+  return number ? py::object(py::int_(py::float_(*number))) : py::none();
+}
 
 // Of None, bool, int, float, str, DType, GraphRef and lists of them.
 ir::Attrs to_attrs(const py::dict& items);

@@ -13,7 +13,6 @@
 #include "ir/text.h"
 #include "lower/cpu/pipeline.h"
 #include "place/place.h"
-#include "place/work_report.h"
 #include "plan/check.h"
 #include "plan/plan.h"
 #include "python/bind.h"
@@ -203,11 +202,6 @@ py::list stream_times(const Executable& self, const std::string& stream) {
   return to_pairs(without_gil([&] { return self.stream_times(stream); }));
 }
 
-// A number of any size.
-py::object whole(const std::optional<double>& number) {
-  return number ? py::object(py::int_(py::float_(*number))) : py::none();
-}
-
 // One row for each op that ran; those that never ran are left out.
 py::list profile(const Executable& self) {
   const assemble::Program& program = self.engine().program();
@@ -291,22 +285,6 @@ void bind_descriptions(py::module_& module) {
                              [](const State& s) { return s.shard > 0 ? s.own_bytes() : 0; });
 }
 
-py::dict work_report(const std::string& text) {
-  py::dict phases;
-  for (const auto& [phase, ops] : place::work_report(text)) {
-    py::dict rows;
-    for (const auto& [op, work] : ops) {
-      py::dict row;
-      row["flops"] = whole(work.flops);
-      row["bytes"] = whole(work.bytes);
-      row["count"] = whole(work.count);
-      rows[py::str(op)] = row;
-    }
-    phases[py::str(phase)] = rows;
-  }
-  return phases;
-}
-
 // The steps one by one, for the golden tests.
 void bind_steps(py::module_& module) {
   module.def("place", [](ir::Module& self) { return shares_of(place::place(self)); },
@@ -324,8 +302,6 @@ void bind_steps(py::module_& module) {
       py::arg("module"), py::arg("threads") = 1, "Step 7, in place, without the check.");
   module.def("check_plan", &plan::check, py::arg("module"),
              "Fails when two values of a planned module share memory while both are live.");
-  module.def("work_report", &work_report, py::arg("text"),
-             "FLOPs, bytes and count of ops of a placed program's text, by phase and op.");
   module.def("memory_report", &plan::memory_report, py::arg("module"),
              "Bytes by category of a planned module.");
 }

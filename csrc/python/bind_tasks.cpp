@@ -1,4 +1,6 @@
-// Pipelines of tasks: schedules, their check, and what schedules and timelines are shown from.
+// Pipelines of tasks: schedules, their check, and what schedules and timelines are shown from; the
+// work of a placed program.
+#include "place/work_report.h"
 #include "python/bind.h"
 #include "tasks/check.h"
 #include "tasks/recompute.h"
@@ -87,9 +89,27 @@ py::list block_report(const std::string& text) {
   return rows;
 }
 
+py::dict work_report(const std::string& text) {
+  py::dict phases;
+  for (const auto& [phase, ops] : place::work_report(text)) {
+    py::dict rows;
+    for (const auto& [op, work] : ops) {
+      py::dict row;
+      row["flops"] = whole(work.flops);
+      row["bytes"] = whole(work.bytes);
+      row["count"] = whole(work.count);
+      rows[py::str(op)] = row;
+    }
+    phases[py::str(phase)] = rows;
+  }
+  return phases;
+}
+
 }  // namespace
 
 void bind_tasks(py::module_& module) {
+  module.def("work_report", &work_report, py::arg("text"),
+             "FLOPs, bytes and count of ops of a placed program's text, by phase and op.");
   module.def("recompute_tasks", &tasks::recompute, py::arg("module"),
              "Backward tasks compute again what they would keep of forward tasks.");
   module.def("schedule_tasks", &tasks::schedule, py::arg("module"),

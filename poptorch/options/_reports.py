@@ -72,8 +72,8 @@ class Reports(OptionGroup, part_of="Options"):
         compile times as JSON, a trace of steps and runs that chrome://tracing and Perfetto
         open, and the report of :meth:`PoplarExecutor.report` (``device_report.html`` and
         ``device_report.json``). Where another model of the process has that folder, ``.2`` or a
-        higher number is added to its name. ``"autoReport.directory"`` in the JSON of ``POPLAR_ENGINE_OPTIONS``
-        overrides ``profile_dir``.
+        higher number is added to its name. ``"autoReport.directory"`` in the JSON of
+        ``POPLAR_ENGINE_OPTIONS`` overrides ``profile_dir``.
 
         Args:
             profile_dir: the folder, made if it is not there; None: the current one.

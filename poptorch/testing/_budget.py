@@ -28,7 +28,7 @@ def assert_budget(report: DeviceReport, *, tile_peak_bytes: int | None = None,
         >>> import poptorch, torch
         >>> from poptorch import testing
         >>> report = poptorch.estimate(torch.nn.Linear(4, 2), poptorch.Options(), torch.ones(3, 4))
-        >>> testing.assert_budget(report, tile_peak_bytes=100_000, opaque_ops=0)
+        >>> testing.assert_budget(report, tile_peak_bytes=400_000, opaque_ops=0)
         >>> testing.assert_budget(report, cycles=10)
         Traceback (most recent call last):
         AssertionError: [assert_budget] Linear, inference exceeds its budget. ...
