@@ -129,7 +129,7 @@ class Reports:
             >>> model.compile(torch.ones(1, 4))
             >>> table = model.partition_summary()  # print(table) shows it
             >>> [(row["blocks"], row["parameter_bytes"], row["flops"]) for row in table.rows]
-            [(['wide'], 120, 48), (['narrow'], 56, 24)]
+            [(['wide'], 120, 48.0), (['narrow'], 56, 24.0)]
         """
         executable = self.programs.require("partition_summary").executable
         blocks, placed = executable.ir("rewrite"), executable.ir("place")
