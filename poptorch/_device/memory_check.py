@@ -28,16 +28,16 @@ _ADVICE = {
 _PROGRAM = ("code", "exchange", "vertex_state")
 
 
-def check_tile_memory(text: str, options: Options) -> None:
+def check_tile_memory(executable: Any, options: Options) -> None:
     """Raises an Error if an IPU of a virtual system has too little memory on its tiles.
 
-    Without a system there is no limit. ``text`` is that of the placed program.
+    Without a system there is no limit.
     """
     if system_of(options) is None:
         return
     target = target_of(options)
     limit = (rows()[target] if isinstance(target, str) else target)["tile_bytes"]
-    memory = _C.tile_memory(text, target, settings_of(options))
+    memory = _C.tile_memory(executable.ir("place"), target, settings_of(options))
     fullest = max(memory, key=lambda ipu: ipu["peak_bytes"])
     if fullest["peak_bytes"] > limit:
         raise _error(fullest, limit, options.model_name)

@@ -167,7 +167,7 @@ class Compilation:
         with self.device.compiling(is_kept=self.programs.current is not None):
             with recorded(self.report), StepProgress(options) as progress:
                 program = self.build()(options, args, kwargs, progress, self.device.placed)
-            check_tile_memory(program.executable.ir("place"), options)
+            check_tile_memory(program.executable, options)
             with plain_torch():
                 if not self.wrapped.training:
                     program.modes.warn_of_dropout()

@@ -230,7 +230,7 @@ class Saving:
                 self._check_optimizer(interface)
             settings.check_buffers(options, wrapped.user_model, interface.changed_buffers())
         executable = file.executable(settings.compile_options(options))
-        check_tile_memory(executable.ir("place"), options)
+        check_tile_memory(executable, options)
         with file.guard("interface.json"):
             interface.check_states(executable)
             compiled = CompiledModel.of(interface, executable, wrapped.model, options,

@@ -8,7 +8,6 @@ import contextlib
 import shutil
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from poptorch._reports.page import render
 from tests.helpers import ROOT
@@ -21,6 +20,8 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "h
 
 @pytest.fixture(scope="session")
 def browser():
+    from playwright.sync_api import sync_playwright  # the default tests do without
+
     with sync_playwright() as playwright:
         path = shutil.which("chromium")
         # The sandbox of Chromium does not start for root.

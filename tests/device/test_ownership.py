@@ -204,11 +204,13 @@ def test_an_interrupt_ends_the_wait(monkeypatch):
     child = holding(4)
     monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
     waiting = model()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         waiting(X)
     timer.join()
+    signal.signal(signal.SIGINT, before)
     assert not waiting.isCompiled() and not waiting.isAttachedToDevice()
     child.end()
     assert torch.equal(waiting(X), X)
