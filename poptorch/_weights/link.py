@@ -61,8 +61,8 @@ class WeightLink:
         compiled.guards.note_written()
 
     def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
-        """Raises an Error when an argument lies in the memory of a parameter or buffer, and
-        ``forward`` changes one of both."""
+        """Raises an Error when an argument shares memory with a parameter or buffer, and
+        ``forward`` changes one of them."""
         program = self._programs.get(compiled)
         if program is None or not (program.changed_states or program.changed_arguments):
             return
