@@ -75,7 +75,7 @@ def new_fake(mode: FakeTensorMode, shape, stride, dtype: torch.dtype) -> FakeTen
 
 
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
-    """A tensor without data that lies in its memory as ``tensor`` does in its own."""
+    """A tensor without data, with the memory layout of ``tensor``."""
     shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
     size = tensor.untyped_storage().nbytes()
     with torch.no_grad(), in_kernel_invocation_manager(mode):
