@@ -18,7 +18,7 @@ from poptorch.version import __version__
 
 
 def read_module(path):
-    """The module of an IR file; large constants come from the ``.safetensors`` file beside it."""
+    """The module of an IR file; large constants are in the ``.safetensors`` file next to it."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -75,7 +75,7 @@ def ops(arguments):
 
 
 def how(arguments):
-    """Prints which code of which step takes a function or operation of torch."""
+    """Prints the steps and tables that handle a function or operation of torch."""
     from poptorch._translate.call_routes import described  # heavy parts of torch
 
     print(described(arguments.name))

@@ -57,7 +57,7 @@ class PoplarExecutor:
         user_model: where attributes are looked up, if not in ``model``.
 
     Raises:
-        TypeError: ``model`` is no module, or ``options`` are no :class:`poptorch.Options`.
+        TypeError: ``model`` is not a module, or ``options`` is not a :class:`poptorch.Options`.
 
     Example:
         >>> import poptorch, torch
@@ -111,7 +111,7 @@ class PoplarExecutor:
             args: as the module's ``forward`` takes them; the first dimension of each tensor is
                 ``device_iterations * gradient_accumulation * replication_factor *
                 micro-batch``.
-            kwargs: likewise.
+            kwargs: keyword arguments of ``forward``, with the same first dimension.
 
         Returns:
             What ``forward`` returns, with the results that the output mode keeps.

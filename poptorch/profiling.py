@@ -26,8 +26,8 @@ _VARIABLE = "PVTI_OPTIONS"
 class Recording:
     """Events of one process and its children, written as a Chrome trace.
 
-    A child process (a loader's worker, say) adds its events to a file beside the trace as they
-    come, for it may end without notice; :meth:`write` takes them in.
+    A child process (a loader's worker, say) adds its events to a file next to the trace as they
+    come, because it may end without notice; :meth:`write` reads them.
 
     Args:
         path: of the trace.

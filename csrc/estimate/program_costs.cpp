@@ -13,8 +13,8 @@ namespace poptorch::estimate {
 
 namespace {
 
-// Beside those of the families: what the program as a whole misses. Programs from hardware take 10
-// to 20 % longer than their ops.
+// The error of the program as a whole, in addition to the errors of the families. Programs on
+// hardware take 10 to 20 % longer than their ops.
 constexpr double program_error = 0.15;
 // Transfers between IPUs and to the host, by link rates; streaming memory has no published rate.
 constexpr double link_error = 0.5;

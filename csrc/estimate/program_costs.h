@@ -32,7 +32,7 @@ struct TaskCost {
 
 struct ProgramCosts {
   std::vector<OpCost> ops;
-  // In the order of tasks::report, which says what they are.
+  // In the order of tasks::report, which describes them.
   std::vector<TaskCost> tasks;
   std::vector<double> edges;  // of one micro-batch
   std::vector<double> steps;

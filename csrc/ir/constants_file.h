@@ -1,4 +1,4 @@
-// Large constants beside IR text, in the safetensors format: 8 bytes with the length of a JSON
+// Large constants next to IR text, in the safetensors format: 8 bytes with the length of a JSON
 // header (little endian), the header, the data. Tensors are named by their hashes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Single elements of tensors, in the order in which they lie in memory.
+// Single elements of tensors, in the order of their addresses.
 #pragma once
 
 #include <cmath>
@@ -37,8 +37,8 @@ inline double element_at(DType dtype, const void* data, int64_t i) {
   return with_element(dtype, data, i, [](auto x) { return static_cast<double>(x); });
 }
 
-// What an element of any dtype can be made of: floats take `real`, integers `whole`, which is exact
-// beyond 2^53, bools whether it is 0.
+// A number that converts to an element of any dtype: floats take `real`, integers `whole`, which is
+// exact beyond 2^53, bools whether it is 0.
 struct Number {
   double real;
   int64_t whole;

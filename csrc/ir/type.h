@@ -1,4 +1,4 @@
-// Type of a value: dtype, sizes, and how its elements lie in memory.
+// Type of a value: dtype, sizes and memory layout.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ bool may_run_alone(const ir::Module& module, const ir::Graph& graph) {
         return false;
       }
       for (const std::string& name : ir::body_names(*op)) {
-        const ir::Graph* body = module.find_graph(name);  // nullptr: verify has not come there yet
+        const ir::Graph* body = module.find_graph(name);  // nullptr: not verified yet
         if (body != nullptr && seen.insert(body).second) open.push_back(body);
       }
     }

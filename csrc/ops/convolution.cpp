@@ -181,7 +181,7 @@ double backward_bytes(const WorkInput& in) {
          (mask[0] ? operand_bytes(in, 2) : 0) + results_bytes(in);
 }
 
-// Weights that are packed are padded: `weight_size` tells how many there are.
+// Packed weights are padded: `weight_size` has their sizes without padding.
 double packed_flops(const WorkInput& in) {
   const ir::Dims weight = in.attrs().get_ints(ir::attr::weight_size);
   if (weight[0] == 0) return 0;

@@ -39,7 +39,7 @@ bool is_list(int32_t kind) {
   return kind == POPTORCH_FLOATS || kind == POPTORCH_INTS || kind == POPTORCH_STRINGS;
 }
 
-// One number or string, which is of a kind or of lists of it; ints pass for floats.
+// One number or string of an attribute; `kind` is its kind or a list of it. Ints pass for floats.
 template <typename Value>
 bool read_item(Value& value, int32_t kind, const ir::Attr& item) {
   const auto* number = std::get_if<int64_t>(&item.value);

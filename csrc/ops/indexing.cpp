@@ -152,7 +152,7 @@ Types infer_dynamic_update(const InferInput& in) {
 
 // An update of `entries` of self by as many of operand `src`: these are read, those written, and
 // read before where the update depends on them (`reads_old`). All other operands are positions,
-// of which several may be one.
+// and several may be equal.
 double update_bytes(const WorkInput& in, size_t src, double entries, bool reads_old) {
   const auto item = static_cast<double>(ir::item_bytes(in.operand(0).dtype));
   const double changed = std::min(entries, numel(in.operand(0)));

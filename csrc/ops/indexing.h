@@ -8,7 +8,7 @@
 namespace poptorch::ops {
 
 // The attribute `index_dtype` of rows that make positions among so many entries: i32 or i64. A user
-// error for another one, or when there are more entries than kernels count in an i32.
+// error for any other dtype, or when there are more entries than kernels count in an i32.
 ir::DType index_dtype(const InferInput& in, int64_t entries);
 
 // A user error unless operand i is i32 or i64.

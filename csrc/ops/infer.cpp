@@ -29,8 +29,8 @@ namespace {
 constexpr std::array mixes_floats = {ir::op::accumulate, ir::op::adam_update, ir::op::fused,
                                     ir::op::loop, ir::op::sgd_update};
 
-// Other kernels choose between f32 and f64 by one operand. 16-bit floats may stand beside f32 where
-// the row's own rule says nothing: kernels get f32 then.
+// Other kernels choose between f32 and f64 by one operand. 16-bit floats may be mixed with f32
+// where the row's own rule says nothing: kernels get f32 then.
 void check_floats(const ir::Op& op) {
   if (std::find(mixes_floats.begin(), mixes_floats.end(), op.name) != mixes_floats.end()) return;
   const ir::Value* first = nullptr;

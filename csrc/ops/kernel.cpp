@@ -39,7 +39,7 @@ bool uses_half(const Call& call) {
 namespace {
 
 // Whether all floating-point operands and results have one dtype; empty ones do not count. Kernels
-// that read 16-bit floats take f32 for them otherwise, as a weight may be beside f16 images.
+// that read 16-bit floats take f32 for them otherwise: a weight may be f32 and its images f16.
 bool has_one_float_dtype(const Call& call) {
   const ir::Type* first = nullptr;
   return !any_type(call, [&](const ir::Type& type) {

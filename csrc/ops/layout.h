@@ -16,8 +16,8 @@ bool is_channels_last(const ir::Op& op);
 ir::Type channels_first(const ir::Type& type);
 ir::Type channels_last(const ir::Type& type);
 
-// Whether a type with channels as dimension 1 lies in memory as channels_last says. One of fewer
-// than three dimensions has no layout: whether it is row-major.
+// Whether the memory layout of a type with channels as dimension 1 is channels_last. A type with
+// fewer than three dimensions has no layout: whether it is row-major.
 bool lies_channels_last(const ir::Type& type);
 
 // A copy of the op in the layout channels_first: images and weights, the operands and results of

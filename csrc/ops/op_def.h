@@ -120,8 +120,8 @@ bool is_collective(const ir::Op& op);
 // Whether replicas have parts of a `state`.
 bool is_sharded(const ir::Op& state);
 
-// Whether an op is an operator of a library beside PyTorch: it computes tensors, and may keep what
-// it is given, count its calls or draw numbers.
+// Whether an op is an operator of a library other than PyTorch: it computes tensors, and may keep
+// its arguments, count its calls or draw numbers.
 bool is_foreign(const ir::Op& op);
 
 // The name of the op, or of one of its attributes, if only a lowering makes the op or gives the
@@ -143,7 +143,7 @@ const OpDef& op_def(ir::OpName name);
 // Types of an op's results by its row's rule; user errors get the op's place appended. The op's own
 // results are not looked at.
 std::vector<ir::Type> infer(const ir::Op& op);
-// A user error for a type of which arithmetic on the sizes could overflow.
+// A user error for a type if arithmetic on its sizes could overflow.
 void check_size(ir::OpName op, const ir::Type& type);
 
 // The user's source as the end of a message, on a line of its own; empty when nothing is known.

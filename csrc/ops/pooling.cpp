@@ -292,7 +292,7 @@ std::vector<OpDef> pool_ops() {
   };
 }
 
-// An op that resizes images, and its gradient. `more`: what both say beside sizes and scales.
+// An op that resizes images, and its gradient. `more`: attributes other than sizes and scales.
 std::vector<OpDef> resizing(const std::string& name, const std::string& how,
                             const std::vector<AttrDef>& more, Count flops, Count backward_flops) {
   const auto attrs = [&](std::vector<AttrDef> sizes) {

@@ -16,8 +16,8 @@ struct Work {
 // Of one run. The op must be verified; of one that has a body (`loop`) the body does not count.
 Work work_of(const ir::Op& op);
 
-// Bytes that must be read to have each element of operand i, 0 where it is absent: of one that is
-// expanded, or a part of another one, the fewest of all that it is a view of.
+// Bytes that must be read to have each element of operand i, 0 where it is absent. For an operand
+// that is expanded or a part of a value, the fewest of all values that it is a view of.
 double operand_bytes(const WorkInput& in, size_t i);
 // Of all operands from number `first` on but number `without`, a value that is there twice once.
 constexpr size_t nothing = static_cast<size_t>(-1);
@@ -41,7 +41,7 @@ double flops_of_operand(const WorkInput& in) {
 }
 // Bytes of a look-up: of operand 0 no more than there are results; all else once.
 double look_up_bytes(const WorkInput& in);
-// Bytes of all results and operands but number i, of which only the type matters.
+// Bytes of all results and operands but number i, which only gives its type.
 template <size_t i>
 double bytes_without(const WorkInput& in) {
   return operands_bytes(in, 0, i) + results_bytes(in);

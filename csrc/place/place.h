@@ -38,7 +38,7 @@ struct Share {
 
 // Writes `ipu` and `stage`, in phased execution `phase`, on each op that runs on an IPU; puts in
 // copies between IPUs and transfers to streaming memory; removes `block` and `tensor_location`, and
-// writes into the op `strategy` what the program is now. Returns a row for each stage, in order.
+// writes the resulting strategy into the op `strategy`. Returns a row for each stage, in order.
 std::vector<Share> place(ir::Module& module);
 
 // Whether the op has no operands and no effects: what it makes depends on nothing of its place.

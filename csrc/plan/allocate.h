@@ -1,4 +1,4 @@
-// Offsets for buffers of which each is live for a span of time.
+// Offsets for buffers that are each live for a span of time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What lies in memory, and when: read from a planned module alone, for the check, the memory report
+// What memory holds, and when: read from a planned module alone, for the check, the memory report
 // and the poisoning of dead memory. It depends on the meaning of the IR alone, not on the planner.
 //
 // A content is something that must stay unchanged for a span of time: a value with all its views; a

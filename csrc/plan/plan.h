@@ -34,8 +34,8 @@ using PreparedOps = std::unordered_map<const ir::Op*, ops::Prepared>;
 PreparedOps plan(ir::Module& module, const PlanOptions& options);
 
 // Prepares the kernels of a module that was planned elsewhere: on another processor, for another
-// number of threads. Algorithms are chosen anew. What needs more scratch memory here than the plan
-// has for it gets some behind the arena, all the same.
+// number of threads. Algorithms are chosen again. An op that needs more scratch memory here than
+// the plan has for it still gets some, behind the arena.
 PreparedOps prepare(ir::Module& module, const PlanOptions& options);
 
 // Bytes by category, from a planned module: parameters, buffers, optimizer_state, constants; at the

@@ -1,5 +1,5 @@
 // What each call of an executor asks of Python objects and of torch, and what it makes of them:
-// whether they still are what they were, in one look, and whether tensors are of a kind. In one
+// whether they have changed, in one look, and whether tensors have the same type and sizes. In one
 // file, as torch's headers of Python objects take longer to compile than all of it.
 #pragma once
 
@@ -18,7 +18,7 @@ class TensorKind {
  public:
   TensorKind(const pybind11::object& dtype, std::vector<int64_t> sizes);
 
-  // Whether an object is such a tensor, and of the class torch.Tensor itself.
+  // Whether an object is a tensor of this kind, and of the class torch.Tensor itself.
   bool matches(pybind11::handle object) const;
   // An uninitialized contiguous one: torch's functions take twice as long, as they read arguments
   // of Python's.
@@ -33,7 +33,7 @@ class TensorKind {
 // its type, and whether and how it gets a gradient. The tensors are found by way of their Python
 // objects in each look, which may be given others (swap_tensors, `data = ...`).
 //
-// Storages are kept alive: another one could get the address of one that is gone.
+// Storages are kept alive: a new storage could get the address of one that is gone.
 class TensorWatch {
  public:
   enum Change : int { written = 1, converted = 2 };

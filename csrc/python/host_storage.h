@@ -17,7 +17,7 @@ inline c10::StorageImpl& storage_at(uintptr_t address) {
   return *reinterpret_cast<c10::StorageImpl*>(address);
 }
 
-// Lets torch resize a storage whose memory is of another allocator: what it gets is of torch's.
+// Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.
 void allow_resizing(c10::StorageImpl& storage);
 
 }  // namespace poptorch::python

@@ -34,7 +34,7 @@ struct Loop {
   std::vector<const ir::Value*> inputs;  // of the body, by index; nullptr: it reads none
   bool shared = false;                   // another loop runs the same body
 
-  // Whether the loop needs a carried value whatever becomes of it.
+  // Whether the loop needs a carried value even if nothing reads it.
   bool needs(size_t index) const {
     return shared || (index == 0 && op->attrs.get_bool(ir::attr::conditional, false));
   }

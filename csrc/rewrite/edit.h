@@ -28,7 +28,7 @@ bool in_each_graph(ir::Module& module, const auto& run) {
 using Rule = std::function<std::vector<ir::Value*>(ir::Op&)>;
 bool replace_each(ir::Graph& graph, const Rule& rule);
 
-// The one way to make an op that stands for another one, or beside it: at its place in the user's
+// The one way to make an op that replaces an op or is added next to it: at its place in the user's
 // source, in its part of the step unless `attrs` names one and, where the step place has been, on
 // its IPU, in its stage and phase. It is not in the graph yet.
 std::unique_ptr<ir::Op> make_like(ir::Graph& graph, const ir::Op& like, ir::OpName name,
@@ -50,7 +50,7 @@ const ir::Value* unmoved(const ir::Value* value);
 bool is_alike(const ir::Op& a, const ir::Op& b);
 // Whether two ops are on one IPU in one stage.
 bool is_beside(const ir::Op& a, const ir::Op& b);
-// Whether two ops are beside each other, in one phase too.
+// Whether two ops are on one IPU in one stage and phase.
 bool is_at_one_place(const ir::Op& a, const ir::Op& b);
 // Whether one op may stand for both: they are alike and at one place.
 bool belong_together(const ir::Op& a, const ir::Op& b);

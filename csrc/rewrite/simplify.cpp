@@ -68,7 +68,7 @@ ir::Value* cast(ir::Op& op, Context& context) {
   return same_type(op, op.operand(0));
 }
 
-// reshape(reshape(x)), and likewise expand: the last one says all.
+// reshape(reshape(x)) and expand(expand(x)): the last one is enough.
 ir::Value* resize(ir::Op& op, Context& context) {
   if (ir::Value* x = same_type(op, op.operand(0))) return x;
   const ir::Op* before = maker(op, op.name);

@@ -20,7 +20,7 @@ class Arena {
 
   // Makes the pages of [begin, end) exist: a first run should not be the one to pay for it.
   void populate(int64_t begin, int64_t end);
-  // Small pages for [begin, end): memory of which few parts are used.
+  // Small pages for [begin, end): only a few parts of this memory are used.
   void use_small_pages(int64_t begin, int64_t end);
   // Gives the whole pages of [begin, end) back; they read as zeros.
   void release(int64_t begin, int64_t end);

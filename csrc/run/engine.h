@@ -166,7 +166,7 @@ class Engine {
   assemble::Program program_;
   EngineOptions options_;
   std::vector<Memory> memories_;  // one for each replica; empty: released
-  std::vector<Memory> lanes_;     // of rounds beside that in the first memory, replica by replica
+  std::vector<Memory> lanes_;     // of rounds after that in the first memory, replica by replica
   // By path, while the arenas are released: the bytes of a state in each replica, or those that all
   // of them have.
   std::map<std::string, std::vector<std::vector<std::byte>>, std::less<>> kept_;

@@ -71,7 +71,7 @@ void make_own(Range pages) {
 
 }  // namespace
 
-// Host memory that shows shared pages. An entry goes when its memory is unshared, or shared anew.
+// Host memory that shows shared pages. An entry goes when its memory is unshared or shared again.
 struct PageRegistry {
   struct Entry {
     Range host;
@@ -203,7 +203,7 @@ const std::byte* SharedPages::data() const {
 }
 
 SharedPages::~SharedPages() {
-  // A forked child does not have the mapping; another one may be in its place.
+  // A forked child does not have the mapping; a different mapping may be in its place.
   if (mapping_ == nullptr || getpid() != process_) return;
   PageRegistry& registry = PageRegistry::get();
   const std::scoped_lock lock(registry.mutex);

@@ -2,7 +2,7 @@
 //
 //   host's tensor   [ edge | page | page | page | edge ]     an edge has its page with other data
 //                          |      |      |
-//   shared pages    [ copy | page | page | page | copy ]     what the device reads
+//   shared pages    [ copy | page | page | page | copy ]     the device reads these
 //
 // The bytes move to pages of an anonymous file that the device maps. The host's memory becomes, at
 // its old addresses, a private map of the same file: it reads the same bytes, and its first write

@@ -21,7 +21,7 @@ class StageProgress {
   void step(size_t lane);
   // Something else has changed that workers wait for.
   void wake();
-  // Waits as long as `awaited`, a function of `position`, names a lane that has not come far
+  // Waits as long as `awaited`, a function of `position`, names a lane that is not yet far
   // enough.
   void wait(Gate& gate, const auto& awaited) {
     std::unique_lock lock(mutex_);

@@ -73,7 +73,7 @@ class Scheduler {
     graph_.ops = std::move(ops);
   }
 
-  // Whether the value is the memory of a state that an assign other than `own` binds anew.
+  // Whether the value is the memory of a state that an assign other than `own` binds again.
   bool reads_assigned(ir::Value* value, const ir::Op* own) const {
     const ir::Op& source = *rewrite::memory_of(value)->op;
     if (source.name != ir::op::state) return false;
@@ -135,8 +135,8 @@ class Scheduler {
     }
   }
 
-  // What is much larger than that of which it is made waits for its first user: the gradient of an
-  // output layer, whose table is an embedding too, until the backward pass gets there.
+  // A value much larger than its operands waits for its first user: the gradient of an output
+  // layer, whose table is an embedding too, waits until the backward pass gets there.
   void delay_large() {
     const int end = static_cast<int>(graph_.ops.size());
     std::vector<int> first_use(nodes_.size(), end);      // of results

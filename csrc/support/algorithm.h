@@ -1,4 +1,4 @@
-// Tables of algorithms: the ways to solve one kind of problem, of which each is right wherever it
+// Tables of algorithms: the ways to solve one kind of problem. Each of them is right wherever it
 // applies. The cheapest is chosen. Costs are estimates; where they cannot know which of two is the
 // faster on this processor, both are measured once (support/measured.h).
 //

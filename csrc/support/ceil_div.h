@@ -1,4 +1,4 @@
-// Items in parts of one size, of which the last may be shorter.
+// Items in parts of one size; the last part may be shorter.
 #pragma once
 
 #include <cstdint>

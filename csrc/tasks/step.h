@@ -10,7 +10,7 @@ namespace poptorch::tasks {
 struct StepGraphs {
   const ir::Graph* micro = nullptr;   // what one micro-batch runs: the graph with tasks, if any
   const ir::Op* loop = nullptr;       // over micro-batches; nullptr: a step has one
-  const ir::Graph* around = nullptr;  // of which one run is a step; `micro` where there is no loop
+  const ir::Graph* around = nullptr;  // one run of it is a step; `micro` where there is no loop
 
   int64_t micro_batches() const;
 };

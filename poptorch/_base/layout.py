@@ -46,7 +46,7 @@ def as_row_major(tensor):
 
 
 def expanded_dims(tensor) -> list[int]:
-    """The dimensions along which all elements are one in memory."""
+    """The dimensions along which all elements share memory."""
     return [dim for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride()))
             if step == 0 and size > 1]
 

@@ -135,8 +135,8 @@ def without_memory(what: str) -> Error:
 def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Copies new values to a tensor; one element of each dimension that is expanded.
 
-    An element that the device has left alone keeps what narrowing took from it: one of which the
-    new value is what it was narrowed to.
+    If the new value of an element equals its narrowed old value, the device has not changed it:
+    the element keeps its full precision.
     """
     for dim in expanded_dims(tensor):
         tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)

@@ -29,7 +29,7 @@ def check_memory(recorder, inputs: list[InputSpec], outputs: list[OutputSpec], n
         if name in constants and {name, other_name} & changed and layout.overlap(tensor, other):
             said = [name_of(one) or "another plain tensor" if path in constants else path
                     for path, one in ((name, tensor), (other_name, other))]
-            raise _error(constants[name], f"{_what(tensor, name_of)} lies in the memory of "
+            raise _error(constants[name], f"{_what(tensor, name_of)} shares memory with "
                          f"{said[1]}, and a run changes {said[name not in changed]}; the program "
                          f"has a copy of each. Make the view in forward.")
 

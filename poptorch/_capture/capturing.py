@@ -56,8 +56,8 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         module: the user's module; left as it was.
         args, kwargs: arguments of one call, with the shapes of one micro-batch.
         training: whether to record the gradients of the parameters that require grad.
-        location_excludes: an operation's place is the innermost frame of which the file contains
-            none of these; None: the folder of torch.
+        location_excludes: an operation's place is the innermost frame whose file contains none of
+            these; None: the folder of torch.
         module_paths: whether operations have the path of the module that they are part of.
         grouped: paths of the parameters that ``forward`` sees without their first dimension.
         mode_of: whether a part of the module is captured in training mode; None: as it is now.
@@ -273,7 +273,7 @@ class _Capture:
         return result
 
     def _watch_arguments(self, found: list[tuple]) -> list:
-        """Lets what forward reads of its arguments be noted; the containers among them."""
+        """Begins to record what ``forward`` reads of its arguments; the containers among them."""
         for path, part, value in found:
             if isinstance(value, PackedSequence):
                 self.recorder.values.packed[memory_of(value.batch_sizes)] = path
@@ -329,10 +329,10 @@ class _Capture:
                 first = gradients.get(state.name)
                 if first is not None and state.tensor._backward_hooks:
                     raise Error(f"[capture] {state.name} has a hook on its gradient (register_hook)"
-                                f", and forward gives a torch.autograd.Function the parameter that "
-                                f"a closure or a list holds, beside using the module's: the hook "
-                                f"would run on two parts of the gradient. Read it from the module, "
-                                f"as self.{state.name}, in both places.")
+                                f", and forward uses the parameter in two ways: from the module, "
+                                f"and from a closure or a list in a torch.autograd.Function. The "
+                                f"hook would run on two parts of the gradient. Read it from the "
+                                f"module, as self.{state.name}, in both places.")
                 gradients[state.name] = gradient if first is None else first + gradient
         self._gradients = list(gradients.items())
 

@@ -10,9 +10,9 @@ import torch
 from poptorch._base.torch_private.tracing import causal_masks_unread, padding_as_nested
 from poptorch._capture.functions.fused_layers import fused_results_in_rows
 
-# Random numbers drawn while capturing number the random operations; they must not depend on
-# what the program drew before. No small number, by which forward may seed a generator of its own:
-# that would draw the same numbers for other operations.
+# Random numbers drawn while capturing identify the random operations, so they must not depend on
+# earlier draws. The seed is large, because forward may seed its own generator with a small number,
+# which would then draw the same numbers for other operations.
 _SEED = 0x6A09E667F3BCC908
 
 

@@ -22,13 +22,13 @@ def refuse_hidden_tensors(result: Structure) -> None:
         # A parser takes the object itself, and from it what it knows.
         if node.kind is not PARSED \
                 and hidden_tensors.is_among((node.template, node.context), _WITHOUT_DATA):
-            raise _holds_tensors(node.cls, " beside its parts")
+            raise _holds_tensors(node.cls, " in addition to its parts")
 
 
 def _refuse_leaf(value) -> None:
     kind = type(value).__name__
     if isinstance(value, Iterator):
-        raise Error(f"[output] forward returned a {kind}, of which the items are made after it "
+        raise Error(f"[output] forward returned a {kind}, whose items are created after forward "
                     f"was captured. Return list(...) or tuple(...) of it.")
     if pytree.is_closed(value):
         raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
@@ -43,5 +43,5 @@ def _holds_tensors(cls: type, where: str) -> Error:
     hint = " Models of transformers return no cache with use_cache=False." \
         if name.endswith("Cache") else ""
     return Error(f"[output] forward returned a {name}, which holds tensors{where}. Return tensors, "
-                 f"lists, tuples, dictionaries or dataclasses of them; or tell "
-                 f"poptorch.registerCustomArgParser how to take a {name} apart.{hint}")
+                 f"lists, tuples, dictionaries or dataclasses of them; or register a parser for "
+                 f"{name} with poptorch.registerCustomArgParser.{hint}")

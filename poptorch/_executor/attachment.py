@@ -43,7 +43,7 @@ class Attachment:
         """Takes the device again after :meth:`detachFromDevice`. A call does so by itself.
 
         The weights are those that the module has now; the state of the optimizer and that of the
-        random generator are what they were.
+        random generator are kept.
 
         Raises:
             poptorch.Error: The model is not compiled, or holds its device already; or another

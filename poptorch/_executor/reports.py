@@ -80,8 +80,8 @@ class Reports:
             dictionary with the bytes of ``parameters``, of ``optimizer`` states, of
             ``accumulators`` of gradients, of ``constants`` (with buffers and the random state), of
             ``activations`` (with gradients, arguments and results, at the operation at which most
-            of them are alive), of ``stashes`` (what forward tasks keep for backward tasks, for all
-            micro-batches that there is room for), and of what is in ``streaming`` memory.
+            of them are alive), of ``stashes`` (tensors that forward tasks keep for backward tasks,
+            for all micro-batches that there is room for), and of tensors in ``streaming`` memory.
 
         Raises:
             poptorch.Error: The model is not compiled.
@@ -247,11 +247,11 @@ class Reports:
         """What one call computes and moves, in each replica: FLOPs and bytes of its ops.
 
         It is read from ``ir("place")`` by the rows of the op table, so it is the same on every
-        processor. FLOPs are operations on floating-point numbers. Products of matrices and
-        convolutions, also those of attention and of recurrent layers, count ``2 m n k`` and nothing
-        beside that, as in ``torch.utils.flop_counter``, which however counts the gradient of a
-        grouped convolution's weight once for each group. Of other ops a sum, a product, a
-        comparison and a function such as exp count one each; moves, selections and casts none.
+        processor. FLOPs are floating-point operations. Matrix products and convolutions, including
+        those of attention and of recurrent layers, count ``2 m n k`` and nothing else, as in
+        ``torch.utils.flop_counter``. That counter, however, counts the weight gradient of a grouped
+        convolution once for each group. Of other ops a sum, a product, a comparison and a function
+        such as exp count one each; moves, selections and casts none.
         Bytes are the fewest that must be read and written: each element of an operand and of a
         result once; views none, a look-up in a table what it takes, an update in place what it
         changes.
@@ -290,16 +290,16 @@ class Reports:
         ``Options.Precision.recordNonFinite``. With arguments, it returns that of a call with them
         now: a second program that records is compiled and run on copies of the weights, of
         the optimizer's state and of the state of the random generator. These, and the arguments,
-        stay what they are; functions of the host are called.
+        do not change; functions of the host are called.
 
-        A value counts when it is not finite and none of what it was computed from was, so infinite
-        masks do not count; of arguments and buffers NaN counts, of weights and the optimizer's
-        state infinities do, too. Operations are looked at one by one, those of the backward pass
-        and of the update included.
+        A value counts when it is not finite but all values that it was computed from are, so
+        infinite masks do not count. NaN counts in arguments and buffers; NaN and infinities count
+        in weights and in the optimizer's state. Operations are checked one by one, including those
+        of the backward pass and of the update.
 
         Args:
-            args: of a call; none: the last run.
-            kwargs: likewise.
+            args: positional arguments of a call; none: the last run.
+            kwargs: keyword arguments of a call.
 
         Returns:
             A report with the attributes ``what`` (the operation, ``input x`` or ``parameter

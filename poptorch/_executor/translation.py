@@ -15,7 +15,7 @@ from poptorch.options import Options
 
 @dataclass(frozen=True)
 class Translated:
-    """The translated ``program``, and what it was made from."""
+    """The translated ``program``, and the objects that it was translated from."""
 
     arguments: Arguments
     captured: Captured

@@ -158,7 +158,7 @@ def _manifest(path: Path, data: bytes) -> dict:
                             f"Load it with the versions that wrote it, or export the model "
                             f"again.")
         if not isinstance(manifest["training"], bool) or not isinstance(manifest["members"], dict):
-            raise ValueError("an entry is of another kind")
+            raise ValueError("an entry has the wrong type")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise problems.unreadable(path, MANIFEST, error) from error

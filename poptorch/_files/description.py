@@ -1,4 +1,5 @@
-"""What a program depends on of a module beside values: its layers, their modes, its tensors."""
+"""What a program depends on of a module, except for values: its layers, their modes, its tensors.
+"""
 
 import torch
 

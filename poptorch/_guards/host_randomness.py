@@ -22,7 +22,8 @@ class Draws:
     """
 
     def __init__(self):
-        # By identity: the object, the name, and the state; None: it is another one, or not known.
+        # By identity: the object, the name, and the state; None: the state has changed or is not
+        # known.
         self._met: dict[int, tuple[object, str, bytes | None]] = {}
 
     def of_process(self) -> "Draws":

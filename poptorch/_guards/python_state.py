@@ -52,9 +52,8 @@ class Observed:
         return self.before is not None and self.before.difference(self.value(), "") is None
 
     def change(self) -> tuple[str, str, str] | None:
-        """How the container that it is changed since it was read, if that counts: where something
-        was only added it does not, as a cache is filled like that, but to a list of which the
-        length or the sum is computed with."""
+        """How the container has changed since it was read, if that counts. An addition does not
+        count, because caches are filled so; it counts for a list whose length or sum is used."""
         if self.before is None or self.value() is not self.before.value:
             return None
         held, found = self.before.value, self.before.change(self.path)
@@ -142,8 +141,8 @@ def _is_another_flag(was, now) -> bool:
 
 
 def _is_another_number(was, now) -> bool:
-    """Whether a number is another one, or a tensor of the same kind has other values: what was
-    converted or cut is what each call would make of it, too."""
+    """Whether a number differs, or a tensor of the same kind has other values. A tensor that was
+    converted or cut does not count: each call would do the same to it."""
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
         return was.shape == now.shape and was.dtype is now.dtype and not torch.equal(was, now)
     return is_number(was) and is_number(now) and now != was

@@ -1,4 +1,4 @@
-"""Checks of the user's optimizer: what it trains, and what the device does not use of it."""
+"""Checks of the user's optimizer: what it trains, and which of its features the device ignores."""
 
 from collections.abc import Iterator
 

@@ -204,9 +204,9 @@ def _check_constants(compiled: dict, present: dict, where: str) -> None:
 
 def _check_loss_scale(scale: float, loss: str) -> None:
     if loss and scale > LARGEST[loss]:
-        raise Error(f"[loss_scaling] the loss scale is {scale:g}, the loss is of {loss}, of which "
-                    f"the largest number is {LARGEST[loss]:g}: all gradients would be infinite. "
-                    f"Choose a smaller one, or compute the loss in float32.")
+        raise Error(f"[loss_scaling] the loss scale is {scale:g}, but the largest {loss} number is "
+                    f"{LARGEST[loss]:g} and the loss has this type: all gradients would be "
+                    f"infinite. Choose a smaller loss scale, or compute the loss in float32.")
 
 
 # -- what is compiled in --------------------------------------------------------------------------

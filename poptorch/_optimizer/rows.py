@@ -259,7 +259,7 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
                "Its step() is Python code, which the device does not run. Use an optimizer that "
                "PyTorch has, as it is")
     raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "
-                f"another one of: {', '.join(spec.name for spec in ROWS.values())} (of "
+                f"choose one of {', '.join(spec.name for spec in ROWS.values())} (of "
                 f"poptorch.optim or torch.optim).")
 
 

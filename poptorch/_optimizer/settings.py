@@ -57,8 +57,8 @@ def shared(optimizer: torch.optim.Optimizer, groups: list[dict]) -> dict[str, fl
 
 
 def dtype_of(group: dict, name: str | None, parameter: torch.dtype) -> torch.dtype:
-    """The type that the setting ``name`` of a group gives to a tensor, of which the parameter or
-    gradient has the type ``parameter``. None: no setting gives it."""
+    """The type that the setting ``name`` of a group gives to a tensor whose parameter or gradient
+    has the type ``parameter``. ``name`` is None if no setting determines the type."""
     wanted = None if name is None else group[name]
     # float64 is there for proofs of correctness only, where all is of that type.
     return parameter if wanted is None or ir_dtype(parameter) == "f64" else wanted

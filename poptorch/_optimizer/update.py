@@ -203,9 +203,9 @@ _VELOCITY = "momentum_buffer"
 
 
 class Velocities:
-    """The velocities of one program that gradients are added to. ``begun`` is what they hold before
-    the micro-batches, by parameter. Gradients are multiplied by ``factors``, of which ``factor_of``
-    has the name."""
+    """The velocities of one program that gradients are added to. ``begun`` has their values before
+    the micro-batches, by parameter. Gradients are multiplied by ``factors``; ``factor_of`` has the
+    name of each parameter's factor."""
 
     def __init__(self, e, spec, inverse):
         self._e, self._spec, self._inverse = e, spec, inverse
@@ -241,7 +241,7 @@ def _combined_update(e, own: dict, hyper) -> dict:
     none = e.op("mul", e.slice(hyper, 0, 1, 3), e.op("cast", e.constant(0.0, torch.float32),
                                                      dtype=_C.DType(hyper.dtype)))
     without = e.op("cat", e.slice(hyper, 0, 0, 1), none, e.slice(hyper, 0, 3, 4), dim=0)
-    # The first step takes what it is given as the velocity.
+    # The first step takes the given gradient as the velocity.
     operands = [own["param"], own["grad"], own[_VELOCITY], e.constant(1.0, torch.float32), without]
     param, velocity = e.plain("sgd_update", operands, {})
     return {"param": param, _VELOCITY: velocity}

@@ -48,8 +48,8 @@ def check_memory(tensors: list[torch.Tensor], names: list[str],
     for number in changed:
         tensor = tensors[number]
         if lies_on_itself(tensor.shape, tensor.stride()):
-            raise Error(f"[arguments] forward changes {names[number]} in place, several elements "
-                        f"of which are one in memory (sizes {list(tensor.shape)}, strides "
+            raise Error(f"[arguments] forward changes {names[number]} in place, but several of its "
+                        f"elements share memory (sizes {list(tensor.shape)}, strides "
                         f"{list(tensor.stride())}). Pass {names[number]}.contiguous().")
         for other, another in enumerate(tensors):
             if other != number:
@@ -77,9 +77,8 @@ def _check_apart(tensor: torch.Tensor, name: str, known: torch.Tensor, known_nam
                  changed: str) -> None:
     (begin, end), (known_begin, known_end) = _bytes(tensor), _bytes(known)
     if begin < known_end and known_begin < end:
-        raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in the "
-                    f"memory of {known_name}; the program has a copy of each. Pass "
-                    f"{name}.clone().")
+        raise Error(f"[arguments] forward changes {changed} in place, and {name} shares memory "
+                    f"with {known_name}; the program has a copy of each. Pass {name}.clone().")
 
 
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:

@@ -103,7 +103,7 @@ class Arguments:
     Attributes:
         leaves: every tensor and constant, in order of the structure.
         called: how many arguments the first call passed by position, and the names of the others;
-            None where it is not ``forward`` that says what they are.
+            None where a custom parser names the arguments.
     """
 
     def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, spec: StepSpec,
@@ -290,9 +290,9 @@ class Arguments:
         if found.what == "attribute":
             return other_value(path, expected, got)
         if found.what == "context":
-            return mismatch(f"mismatch for {path}: expected a container with {expected!r} beside "
-                            f"its parts but got one with {got!r}. Values other than tensors are "
-                            f"compiled in.")
+            return mismatch(f"mismatch for {path}: expected a container with {expected!r} in "
+                            f"addition to its parts but got one with {got!r}. Values other than "
+                            f"tensors are compiled in.")
         named = self._named_before(found.path)
         what = f"items in {path}" if named is None else "positional arguments"
         return mismatch(f"Number of {what} mismatch: expected {expected + (named or 0)} arguments "
@@ -428,5 +428,5 @@ def _check_constant(leaf: Leaf) -> None:
     if held:
         raise Error(f"[arguments] {leaf.path} is a {kind}, which holds "
                     f"tensors ({', '.join(held)}). Pass tensors, or lists, tuples, dictionaries "
-                    f"or dataclasses of them; or tell how to take the class apart by "
+                    f"or dataclasses of them; or register a parser for the class with "
                     f"poptorch.registerCustomArgParser.")

@@ -86,7 +86,7 @@ def read_replicas(executable, state) -> torch.Tensor:
 
 
 def write_if_first(executable, state, values: torch.Tensor) -> None:
-    """Writes the values of the replicas, unless the host wrote another one to the module since."""
+    """Writes the values of the replicas, unless the host has written to the module since."""
     if torch.equal(read_replicas(executable, state)[0], values[0]):
         write_replicas(executable, state, values)
 

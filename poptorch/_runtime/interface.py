@@ -42,7 +42,7 @@ class Interface:
         outputs: the structure of what ``forward`` returns.
         attributes: what ``forward`` depends on of modules and of objects that they hold, as
             ``Captured`` has it; of a program that comes from a file, what its module has of it.
-        argument_attributes: likewise of objects in arguments; not known of a program from a file.
+        argument_attributes: the same of objects in arguments; unknown for a program from a file.
         outer: the guards of what ``forward`` may read outside of the module; of a program that
             comes from a file, what its code names, with the values at that time.
         plain_tensors: the user's tensors that are compiled in; of a program that comes from a
@@ -216,7 +216,7 @@ def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:
                         f"the model that was saved, and call the same replicaGrouping().")
 
 
-# Of values of these types, and lists and tuples of them, a file can say what they were.
+# A file can store values of these types, and lists and tuples of them.
 _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 

@@ -28,7 +28,7 @@ class NanReport:
         micro_batch: its number within the step.
         loop_iterations: numbers of the iterations of loops of the model's, the outermost first.
         replica: its number.
-        step: the same numbers in words, without those of which there is one.
+        step: the same numbers in words, without counters that have a single value.
     """
 
     what: str

@@ -12,8 +12,8 @@ from poptorch.errors import Error
 def shared_states(executable, program) -> list[tuple]:
     """The states that replicas share, each with its groups; None: all replicas share it.
 
-    Buffers that runs change are each replica's own, and so is a weight of which the host gets the
-    value of each replica.
+    Each replica has its own copy of a buffer that runs change, and of a weight whose value the host
+    gets from each replica.
     """
     if executable.replicas == 1:
         return []

@@ -62,7 +62,7 @@ def compile_options(options: Options) -> dict:
 
 
 def check_buffers(options: Options, module: torch.nn.Module, changed: list[str]) -> None:
-    """Checks what the options say about buffers, of which ``forward`` changes ``changed``.
+    """Checks what the options say about buffers; ``forward`` changes the buffers ``changed``.
 
     An Error if replicas would change one that they share, or a named buffer is not there.
     """

@@ -1,4 +1,4 @@
-"""The index of all calls of torch: which table of which step takes each.
+"""The index of all calls of torch: the step and the table that handle each call.
 
 ``python -m poptorch how NAME`` prints this; docs/internals/torch_calls.md explains the steps.
 """

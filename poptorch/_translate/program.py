@@ -100,7 +100,7 @@ class Program:
     """A translated module and the names by which the host talks to it.
 
     ``inputs`` has the stream of each tensor input that the graph reads, by position, and
-    ``layouts`` how it must lie in memory, where it makes a difference; ``reshaped`` has the methods
+    ``layouts`` its memory layout, where that makes a difference; ``reshaped`` has the methods
     that change the shapes of tensor inputs, by position; ``outputs`` has ``(stream, output spec)``.
     ``states`` are the host tensors of parameters, buffers and captured tensors by
     path; a run changes those in ``updated``, and ``changed`` has the values of trained parameters

@@ -17,7 +17,7 @@ from poptorch._base.torch_private.basic import pytree
 _HALVES = frozenset({"f16", "bf16"})
 
 # Rows that choose among their operands' numbers, or make numbers that every float type has; and
-# random whole numbers, of which the nearest that the type has are within the range.
+# random integers: the nearest numbers that the type has are within their range.
 _EXACT = frozenset({
     "abs", "adaptive_max_pool2d", "amax", "amin", "bernoulli", "bitcast", "cat", "ceil", "clone",
     "constant", "constant_pad_nd", "contiguous", "diagonal", "diagonal_backward",

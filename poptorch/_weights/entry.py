@@ -79,8 +79,8 @@ class Entry:
             if not program.is_host_equal(part, storage)))
 
     def fetch_beside(self, records: set[Record]) -> list["Part"]:
-        """Writes to the host what the newest program, if there is one, made of the tensors in the
-        storage but for those of ``records``; returns its parts of which that is so."""
+        """Writes the newest program's values of the tensors in the storage to the host, if there
+        is one, but not those of ``records``; returns the parts that were written."""
         newest = self.ownership.newest
         parts = [part for part in (newest.parts_in(self) if newest is not None else ())
                  if part.is_updated and part.record not in records]
@@ -193,7 +193,7 @@ class CompiledProgram:
                            host_tensor(placed(tensor, storage), part.path))
 
     def check_memory(self) -> None:
-        """Raises an Error if a state that runs change lies in the memory of another one: the
+        """Raises an Error if a state that runs change shares memory with another state: the
         program has a copy of each."""
         for entry in self.entries(updated_only=True):
             for one, other in itertools.combinations(self.parts_in(entry), 2):

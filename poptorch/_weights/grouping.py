@@ -37,10 +37,10 @@ def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
     The parameter's first dimension then counts the groups: with m groups it has the shape
     ``(m, ...)``, and ``forward`` sees ``(...)``, the value of the replica's group. Gradients are
     added within a group and, where the options set the mean, divided by the number of all
-    replicas, as the loss is the mean over the whole batch; optimizer states belong to the replicas
-    likewise. Holds for all executors of the module, and for a parameter that takes the place of
-    this one; to be called after it was wrapped and before the first of them is compiled. A further
-    call replaces an earlier one.
+    replicas, as the loss is the mean over the whole batch. Optimizer states belong to the groups
+    in the same way. The grouping holds for all executors of the module, and for a parameter that
+    replaces this one. Call this function after wrapping the module and before compiling the first
+    executor. A further call replaces an earlier one.
 
     Args:
         comm_group_type: which replicas form a group. ``All``: none do, the parameter is as any

@@ -61,8 +61,8 @@ class WeightLink:
         compiled.guards.note_written()
 
     def check_arguments(self, compiled, tensors: list[torch.Tensor]) -> None:
-        """Raises an Error when an argument lies in the memory of a parameter or buffer, and
-        ``forward`` changes one of both."""
+        """Raises an Error when an argument shares memory with a parameter or buffer, and
+        ``forward`` changes one of them."""
         program = self._programs.get(compiled)
         if program is None or not (program.changed_states or program.changed_arguments):
             return
@@ -72,8 +72,8 @@ class WeightLink:
             if part is not None:
                 name = compiled.arguments.tensor_leaves()[number].path
                 changed = name if number in program.changed_arguments else part.path
-                raise Error(f"[arguments] forward changes {changed} in place, and {name} lies in "
-                            f"the memory of {part.path}; the program has a copy of each. Pass "
+                raise Error(f"[arguments] forward changes {changed} in place, and {name} shares "
+                            f"memory with {part.path}; the program has a copy of each. Pass "
                             f"{name}.clone().")
 
     def before_run(self, compiled, is_written: bool) -> None:

@@ -314,7 +314,7 @@ class WeightStore:
 
     def part_in_memory(self, program: CompiledProgram, tensor: torch.Tensor,
                        paths: frozenset[str] | None) -> Part | None:
-        """The part of a program, among those with ``paths``, that lies in a tensor's memory."""
+        """The part of a program, among those with ``paths``, that is in a tensor's memory."""
         with plain_access():
             entry = self._entries.get(id(tensor.untyped_storage()))
             return None if entry is None else next(

@@ -94,7 +94,7 @@ def _taken_apart(item) -> tuple[list, Structure]:
 
 
 def _sample_count(item) -> int | None:
-    """How many samples the tensors of an item tell of; None: nothing clear."""
+    """The number of samples in an item, if all its tensors agree on it; else None."""
     arrays, _ = Structure.of(item, "DataLoader", "an item", lambda v: isinstance(v, _ARRAYS))
     lengths = {len(array) for array in arrays if array.ndim}
     return lengths.pop() if len(lengths) == 1 else None

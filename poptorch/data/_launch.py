@@ -74,9 +74,9 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
 def _is_fork_safe() -> bool:
     """Whether no other thread can hold a lock, which a fork would never see released.
 
-    Threads of OpenMP and of BLAS, which importing torch begins, do not count: they wait while this
-    one is here, and the new process does not use them. Torch's own loader forks beside them, too,
-    unless the program has chosen another start method.
+    Threads of OpenMP and of BLAS, which importing torch starts, do not count: they wait while this
+    thread runs, and the new process does not use them. Torch's own loader also forks while they
+    exist, unless the program has chosen another start method.
     """
     return multiprocessing.get_start_method() == "fork" and len(sys._current_frames()) == 1
 

@@ -73,7 +73,7 @@ class WorkerLink:
             return message
         except (EOFError, OSError):
             raise self._death() from None
-        except BaseException:  # Ctrl-C in the midst of a message: the rest would make no sense
+        except BaseException:  # Ctrl-C within a message: the rest would make no sense
             self.end()
             raise
 

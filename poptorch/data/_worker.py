@@ -308,7 +308,7 @@ def main(connection: Connection, source, settings: Settings, start_method: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if parent_end is not None:
         parent_end.close()
-    # By default they are started as this process was: then each would import all anew.
+    # By default they are started as this process was: then each would import everything again.
     multiprocessing.set_start_method(start_method, force=True)
     # As in torch's workers. A forked process must not use the OpenMP threads of its parent.
     torch.set_num_threads(1)

@@ -245,8 +245,8 @@ class Site:
 class Gradient:
     """The gradient of one call, when the results of the numbers ``given`` have one.
 
-    It flows to ``arguments``, of which ``kinds`` are shape and dtype. Another one than that of the
-    loss (``is_final``), as of torch.autograd.grad, changes no ``grad``.
+    It flows to ``arguments``; ``kinds`` are their shapes and dtypes. A gradient that is not that of
+    the loss (``is_final``), as from torch.autograd.grad, changes no ``grad``.
     """
 
     def __init__(self, site: Site, given: list[int], is_final: bool):
@@ -339,7 +339,7 @@ class _Hooks(private.TorchFunctionMode):
 
 
 def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros that lie in memory as a tensor does."""
+    """Zeros with the memory layout of a tensor."""
     with torch.no_grad():
         memory = torch.zeros(extent(tensor), dtype=tensor.dtype)
         return memory.as_strided(tensor.shape, tensor.stride())

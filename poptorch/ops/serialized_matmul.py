@@ -9,7 +9,8 @@ from poptorch._capture.functions.mixed_precision import autocast
 from poptorch.enums import MatMulSerializationMode
 
 _Mode = MatMulSerializationMode
-# What each mode cuts: its number (m, n, p of [m, n] @ [n, p]), and the dimension of which operand.
+# What each mode splits: the index of its size (m, n, p of [m, n] @ [n, p]), the operand and its
+# dimension.
 _CUTS = {_Mode.InputChannels: (0, "lhs", -2), _Mode.ReducingDim: (1, "lhs", -1),
          _Mode.OutputChannels: (2, "rhs", -1)}
 

@@ -28,9 +28,9 @@ def set_overlap_for_input(input_tensors: _Tensors, mode: OverlapMode) -> _Tensor
     Raises:
         TypeError: ``mode`` is no member of ``OverlapMode``, or there is something else than
             tensors.
-        poptorch.Error: In a program: a tensor is no input of the model, was used before, or has a
-            mode already; when it is compiled: there are less than 32 IO tiles, or the model is a
-            pipeline.
+        poptorch.Error: In a program: a tensor is not an input of the model, was used before, or
+            has a mode already. When it is compiled: there are less than 32 IO tiles, or the model
+            is a pipeline.
 
     Example:
         >>> import poptorch, torch

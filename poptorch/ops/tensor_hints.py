@@ -79,8 +79,8 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     forward and the backward pass the marked tensors are kept, with the model's inputs and what
     goes from one block to another, and all else that they are computed from is dropped. The
     backward pass computes it again, between one mark and the next when it comes to them. Results
-    and gradients are the same to the last bit, but with stochastic rounding, which rounds anew what
-    is computed again. What is computed behind the last mark is kept. In inference, and outside of
+    and gradients have the same bits. Stochastic rounding is the exception: it rounds recomputed
+    values again. All that is computed behind the last mark is kept. In inference, and outside of
     poptorch, nothing happens.
 
     Args:

@@ -12,8 +12,8 @@ from poptorch._annotations.strategy_rows import KINDS
 from poptorch._base.checks import near_names
 from poptorch.options._group import OptionGroup
 
-# What arguments may build beside strategies, with the methods that may follow: descriptions, no
-# actions.
+# What arguments may build in addition to strategies, with the methods that may follow:
+# descriptions, not actions.
 _CONSTRUCTORS = ("TensorLocationSettings", "Stage", "Phase")
 
 

@@ -112,7 +112,7 @@ class OptionGroup:
             self._values[name] = copy.deepcopy(row.default)
             return
         if row.check is not None:
-            # What is of no form that `load` accepts is refused by the check, in words for the user.
+            # Where `load` does not accept the value, the check refuses it with a message for users.
             with contextlib.suppress(TypeError, ValueError, AttributeError, LookupError):
                 value = row.check.load(value)
         self._set(name, value)

@@ -134,8 +134,8 @@ class Options(Execution, Device, Reports):
     def toDict(self) -> dict[str, Any]:
         """All options in one flat dict, by snake_case name, and the back-end keys that are set.
 
-        Values are such as JSON supports: enum members by value, dtypes by name, a location or an
-        execution strategy as a dict of what it was made of.
+        JSON supports all the values: enum members by value, dtypes by name, a location or an
+        execution strategy as a dict of its arguments.
 
         Example:
             >>> import poptorch

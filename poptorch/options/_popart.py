@@ -87,8 +87,8 @@ class _PopartOptions(OptionGroup):
 
     A key that has a counterpart among the options sets it, and every such option is seen here
     once it is set. Other known keys are kept and change nothing, with one warning for each; an
-    unknown key raises an error when the model is compiled. So it is with the keys of dictionaries
-    such as ``engineOptions``, of which ``autoReport.all`` and ``autoReport.directory`` act as in
+    unknown key raises an error when the model is compiled. The same holds for keys of dictionaries
+    such as ``engineOptions``: its keys ``autoReport.all`` and ``autoReport.directory`` act as in
     ``POPLAR_ENGINE_OPTIONS``.
 
     Example:
@@ -105,7 +105,7 @@ class _PopartOptions(OptionGroup):
     def __init__(self) -> None:
         super().__init__()
         self._own: dict = {}
-        # Of keys that have a counterpart: what they were set to, and what the counterpart was then.
+        # Of keys that have a counterpart: the value that was set, and that of the counterpart then.
         self._given: dict[str, tuple] = {}
         self._groups: list[OptionGroup] = []
 
@@ -211,8 +211,8 @@ class _PopartOptions(OptionGroup):
         """Raises when an unknown key was set; called at the start of a compilation.
 
         Raises:
-            poptorch.Error: There is such a key, or one in the dictionary of a key; the message
-                lists those that look like it.
+            poptorch.Error: An unknown key was set, also in the dictionary of a key; the message
+                lists keys with similar names.
         """
         known = [*self._counterparts(), *_WITHOUT_EFFECT]
         for key in self._own:

@@ -68,11 +68,11 @@ class _PrecisionOptions(OptionGroup):
         """Rounds to float16 and bfloat16 up or down at random, so that the mean is exact.
 
         All that the device computes in these types is rounded so: results of operations, gradients,
-        weights and optimizer states. A number that the type has stays as it is; one beyond the
-        largest becomes the nearest, which may be infinity. The random bits follow from
-        :meth:`Options.randomSeed` and ``rng_state``, and are others in each step and replica; but
-        replicas round alike what they have in common, such as updated weights. Copies round
-        nothing, and what the host converts is rounded to the nearest.
+        weights and optimizer states. A number that the type has does not change; a number beyond
+        the largest becomes the nearest, which may be infinity. The random bits depend on
+        :meth:`Options.randomSeed` and ``rng_state``, and differ in each step and replica. Replicas
+        round values that they share, such as updated weights, alike. Copies do not round, and the
+        host rounds to the nearest when it converts.
 
         Args:
             enabled: True: at random. False, the default: to the nearest.

@@ -26,10 +26,10 @@ from poptorch.testing._comparison import (
 )
 from poptorch.testing._operations import ROUNDING, Operations
 
-_FLOOR = 2e-6  # the error that the rule allows beside four times that of eager float32
+_FLOOR = 2e-6  # the error that the rule allows in addition to four times that of eager float32
 _RANDOM = "random numbers are drawn by another generator than PyTorch's"
-_RECORDED = ("no single operation differs: the recorded graph is not what the module computes in "
-             "PyTorch, or an optimization joins operations wrongly. Check whether forward calls "
+_RECORDED = ("no single operation differs: the recorded graph differs from the module in PyTorch, "
+             "or an optimization fuses operations wrongly. Check whether forward calls "
              "isRunningOnIpu() or depends on values; try POPTORCH_OFF=<name of a pass>")
 
 
@@ -47,7 +47,7 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
 
     Args:
         model: the module. In training it returns what :func:`poptorch.trainingModel` takes: its
-            results, of which the last one, or the only one, is the loss.
+            results; the last one, or the only one, is the loss.
         inputs: its arguments: tensors, or nested structures of them.
         steps: how many steps to run, on the same arguments.
         training: whether to train; None: where the module is in training mode. Its layers keep
@@ -60,7 +60,7 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
         A :class:`Comparison`: true where nothing differs, and printable.
 
     Raises:
-        TypeError: ``model`` is no module.
+        TypeError: ``model`` is not a module.
         poptorch.Error: The model cannot be compiled, has nothing to train, or the options have
             several steps a call.
         ValueError: ``steps`` is less than 1.
@@ -141,7 +141,7 @@ class _Eager:
 
 
 def _like(optimizer, model: torch.nn.Module, copied: torch.nn.Module) -> torch.optim.Optimizer:
-    """An optimizer with the settings of another one, for a copy of the module."""
+    """An optimizer with the settings of ``optimizer``, for a copy of the module."""
     own = dict(copied.named_parameters())
     if optimizer is None:
         return torch.optim.SGD([p for p in own.values() if p.requires_grad], lr=0.01)
@@ -227,7 +227,7 @@ class _Run:
 
 
 def _form(value: torch.Tensor | None, is_eager: bool = False) -> str:
-    """Type and shape; of a tensor of PyTorch's, what it is on the device."""
+    """Type and shape; for a tensor of PyTorch, those that it has on the device."""
     if value is None:
         return "nothing"
     return f"{narrowed(value.dtype) if is_eager else value.dtype} of shape {list(value.shape)}"

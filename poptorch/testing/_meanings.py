@@ -68,7 +68,7 @@ def embedding_bag_backward(grad_output, weight, indices, offsets, per_sample_wei
 
 
 def view(x, size):
-    """Of values, which lie in memory as the graph's operations happen to leave them."""
+    """A view of values, whose memory layout depends on the graph's operations."""
     return x.reshape(size) if isinstance(size, list) else x.contiguous().view(size)
 
 

@@ -187,7 +187,7 @@ def _is_random(node: fx.Node) -> bool:
 
 
 def _with_dtype(tree, dtype: torch.dtype):
-    """Arguments that name a type of floats name another one."""
+    """The arguments, with each floating-point type replaced by ``dtype``."""
 
     def changed(leaf):
         is_float = isinstance(leaf, torch.dtype) and leaf.is_floating_point

@@ -146,11 +146,11 @@ def test_arguments(kind, tmp_path):
 
 
 @pytest.mark.parametrize("first, other, words", [
-    (Boxes(X, X), Boxes(X, X, "cm"), "tree: expected a container with 'px' beside its parts but "
-                                     "got one with 'cm'. Values other than tensors are "),
+    (Boxes(X, X), Boxes(X, X, "cm"), "tree: expected a container with 'px' in addition to its "
+                                     "parts but got one with 'cm'. Values other than tensors are "),
     (Boxes(X, X), Boxes(X, {"y": X}), "Type mismatch for tree.1: expected .*Tensor"),
     (Output(logits=X), Output(logits=X, loss=X), r"Unexpected arguments: loss. \(in tree\)"),
-    (Output(logits=X), Output(loss=X), r"tree: expected a container with \['logits'\] beside"),
+    (Output(logits=X), Output(loss=X), r"tree: expected a container with \['logits'\] in addition"),
     (Output(logits=X), Output(logits=X[:1]), "tree.logits: expected torch.Size"),
     (torch.max(X, dim=1), torch.min(X, dim=1), "Type mismatch for tree: expected .*max.*min"),
     (collections.deque([X]), collections.deque([X, X]), "Number of items in tree mismatch"),

@@ -73,7 +73,8 @@ HIDING = {
     "a method of the tensor": (lambda y: y.add, "a builtin_function_or_method, which holds"),
     "an iterator in an object": (lambda y: Box(map(operator.neg, [y])),
                                  r"a Box, which holds tensors \(held\)"),
-    "an object beside the parts": (beside, "a Output, which holds tensors beside its parts"),
+    "an object beside the parts": (beside,
+                                   "a Output, which holds tensors in addition to its parts"),
     "a module": (lambda y: nn.Linear(2, 2), "a Linear, which holds tensors"),
 }
 
@@ -82,9 +83,9 @@ HIDING = {
 def test_tensors_in_objects_are_refused(name):
     make, words = HIDING[name]
     with pytest.raises(Error, match=rf"^\[output\] forward returned {words}.*Return tensors, "
-                                    r"lists, tuples, dictionaries or dataclasses of them; or tell "
-                                    r"poptorch\.registerCustomArgParser how to take a \w+ "
-                                    r"apart\.$"):
+                                    r"lists, tuples, dictionaries or dataclasses of them; or "
+                                    r"register a parser for \w+ with "
+                                    r"poptorch\.registerCustomArgParser\.$"):
         poptorch.inferenceModel(Net(make), quiet_options())(X)
 
 

@@ -202,11 +202,11 @@ def test_an_attribute_that_is_a_part_is_set_by_the_class():
 
 def test_tensors_beside_the_parts_are_refused():
     table = Table({"x": X}, Y)
-    with pytest.raises(poptorch.Error, match=r"\[capture\] a result is or holds a Table, of which "
-                                             r"its attribute unit holds tensors.*Put them among"):
+    with pytest.raises(poptorch.Error, match=r"\[capture\] a result is or contains a Table: its "
+                                             r"attribute unit holds tensors.*Put them among"):
         Structure.of([table])
-    with pytest.raises(poptorch.Error, match=r"\[where\] a result is or holds a Registered, of "
-                                             r"which the context that is registered"):
+    with pytest.raises(poptorch.Error, match=r"\[where\] a result is or contains a Registered: "
+                                             r"the context that is registered"):
         Structure.of(Registered(X, (1, Y)), "where")
 
 

@@ -56,7 +56,7 @@ SHARED = {
 def test_one_memory_of_which_a_run_changes_a_part(name):
     training, module, one, other, changed = SHARED[name]
     with pytest.raises(poptorch.Error, match=(
-            rf"the plain attribute {one} lies in the memory of {other}, and a run changes "
+            rf"the plain attribute {one} shares memory with {other}, and a run changes "
             rf"{changed}; the program has a copy of each. Make the view in forward.")) as raised:
         capture(module, (X,), training=training)
     assert "test_aliasing.py:" in raised.value.location
@@ -70,8 +70,8 @@ def test_the_same_of_tensors_that_are_no_attributes():
         part.add_(1)
         return x + whole
 
-    with pytest.raises(poptorch.Error, match=r"a plain tensor of the sizes \[4\] lies in the "
-                                             "memory of another plain tensor"):
+    with pytest.raises(poptorch.Error, match=r"a plain tensor of the sizes \[4\] shares "
+                                             "memory with another plain tensor"):
         capture(Function(forward), (X,), training=False)
 
 

@@ -49,7 +49,7 @@ def test_an_array_behind_an_attribute_that_forward_writes():
     model = poptorch.inferenceModel(plain(once, table=torch.from_numpy(array)), quiet_options())
     assert torch.equal(model(torch.ones(4)), torch.full((4,), 2.0))
     twice = plain(lambda m, x: (once(m, x), x + m.table), table=torch.from_numpy(array))
-    with pytest.raises(poptorch.Error, match=r"forward writes to an array of NumPy .*"
+    with pytest.raises(poptorch.Error, match=r"forward writes to a NumPy array .*"
                                              r"torch.tensor\(array\)"):
         capture(twice, (X,), training=False)
 

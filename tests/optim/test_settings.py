@@ -74,7 +74,7 @@ def test_small_gradients_of_halves(scale, moves):
 
 def test_a_loss_scale_that_is_too_large():
     """For a loss of float16; one of float32 takes it."""
-    words = "the loss scale is 131072, the loss is of f16, of which the largest number is 65504"
+    words = "the loss scale is 131072, but the largest f16 number is 65504 and the loss has this"
     for dtype, can in ((F16, False), (F32, True)):
         net = Small(dtype)
         optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1, loss_scaling=2.0**17)

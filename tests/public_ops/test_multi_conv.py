@@ -178,7 +178,7 @@ def _of_three(m, x):
 
 
 @pytest.mark.parametrize(("forward", "words"), [
-    (_nested, "Nested poptorch.MultiConv is not supported"),
+    (_nested, "Nested poptorch.MultiConv blocks are not supported"),
     (_empty, "Unexpected end_multi_conv"),
     (_of_three, "dithering has 3 values, but there are 2 convolutions"),
 ])

@@ -186,8 +186,8 @@ def _twice(x):
 
 
 @pytest.mark.parametrize(("forward", "words"), [
-    (lambda m, x: of_input(x * 2), r"^\[set_overlap_for_input\] the tensor is no input of the"),
-    (lambda m, x: of_input(m.w), "the tensor is no input of the model"),
+    (lambda m, x: of_input(x * 2), r"^\[set_overlap_for_input\] the tensor is not an input"),
+    (lambda m, x: of_input(m.w), "the tensor is not an input of the model"),
     (lambda m, x: of_input(of_input(x)), "input args.0 has a mode already"),
     (lambda m, x: (x * 2, of_input(x)), "aten.mul.Tensor was computed from input args.0 before"),
     (lambda m, x: _used(x), r"^\[set_overlap_for_output\] aten.add.Tensor is computed from what"),

@@ -181,7 +181,7 @@ class InPlace(nn.Module):
 def test_one_argument_twice():
     x = torch.ones(2)
     model = inference(InPlace())
-    with pytest.raises(Error, match="changes x in place, and y lies in the memory of x; "):
+    with pytest.raises(Error, match="changes x in place, and y shares memory with x; "):
         model(x, x)
     assert torch.equal(x, torch.ones(2))
     halves = torch.ones(4)
@@ -204,11 +204,11 @@ class BesidePlain(nn.Module):
 
 
 @pytest.mark.parametrize("change, give, words", [
-    (lambda net, x: x.add_(1), lambda net: net.held[1:3], "changes x in place, and x lies in "
-                                                          "the memory of self.held, which is "),
-    (lambda net, x: x.add_(1), lambda net: PLAIN, r"memory of a tensor of the sizes \[2\]"),
+    (lambda net, x: x.add_(1), lambda net: net.held[1:3], "changes x in place, and x shares "
+                                                          "memory with self.held, which is "),
+    (lambda net, x: x.add_(1), lambda net: PLAIN, r"memory with a tensor of the sizes \[2\]"),
     (lambda net, x: net.held.add_(1), lambda net: net.held[:2],
-     r"changes a tensor of the sizes \[4\] in place, and x lies in the memory")])
+     r"changes a tensor of the sizes \[4\] in place, and x shares memory with")])
 def test_a_plain_tensor_as_an_argument(change, give, words):
     net = BesidePlain(change)
     model = inference(net)
@@ -239,7 +239,7 @@ class Counting(nn.Module):
 def test_a_buffer_that_forward_changes_as_an_argument(give):
     net = Counting(of_argument=False)
     model = inference(net)
-    with pytest.raises(Error, match=r"changes count in place, and x lies in the memory of count; "
+    with pytest.raises(Error, match=r"changes count in place, and x shares memory with count; "
                                     r".* Pass x.clone\(\)"):
         model(give(net.count))
     torch.testing.assert_close(model(give(net.count).clone()), torch.ones(2))
@@ -250,7 +250,7 @@ def test_a_buffer_that_forward_changes_as_an_argument(give):
 def test_a_parameter_as_an_argument_that_forward_changes():
     net = Counting(of_argument=True)
     model = inference(net)
-    with pytest.raises(Error, match=r"changes x in place, and x lies in the memory of weight"):
+    with pytest.raises(Error, match=r"changes x in place, and x shares memory with weight"):
         model(net.weight.detach())
     torch.testing.assert_close(net.weight.detach(), torch.ones(2))
     torch.testing.assert_close(model(torch.ones(2)), torch.full((2,), 2.0))

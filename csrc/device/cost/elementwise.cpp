@@ -82,7 +82,7 @@ Cost cast_cost(const Call& call) {
   return steps.cost;
 }
 
-// A scaled add for each state, and what Adam computes beside it.
+// A scaled add for each state, and the functions that Adam computes as well.
 template <int scaled_adds, int functions>
 Cost update_cost(const Call& call) {
   Steps steps(call);

@@ -75,8 +75,8 @@ Cost index_add_cost(const Call& call) {
   return steps.cost;
 }
 
-// An index that is the same along all dimensions but one takes whole rows; what it is, nobody knows
-// at this time. An expanded one does.
+// An index that is the same along all dimensions but one takes whole rows. Its values are not known
+// at this time; an expanded index has this form.
 bool takes_rows(const ir::Value& index, int64_t dim) {
   if (index.op != nullptr && index.op->name == ir::op::expand) return true;
   for (size_t d = 0; d < index.type.sizes.size(); ++d) {

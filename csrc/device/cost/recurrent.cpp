@@ -8,7 +8,7 @@ namespace {
 struct Cell {
   int64_t gates;       // products of the state with weights, side by side
   int64_t stages;      // products that wait for one another in a step
-  double elementwise;  // steps of a cell beside its products
+  double elementwise;  // steps of a cell other than its products
   double functions;    // cycles a vector of all of them together
 };
 

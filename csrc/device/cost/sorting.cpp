@@ -44,7 +44,7 @@ Cost sort_cost(const Call& call) {
   return steps.cost;
 }
 
-// Sorted runs of k, of which pairs are merged until one is left.
+// Sorted runs of k. Pairs of runs are merged until one is left.
 Cost topk_cost(const Call& call) {
   Steps steps(call);
   const double elements = ops::numel(call.operand(0));

@@ -70,7 +70,7 @@ std::vector<CostRow> recurrent_costs();
 std::vector<CostRow> reduction_costs();
 std::vector<CostRow> sorting_costs();
 
-// Any op of which each element is computed by itself.
+// Any op that computes each element separately.
 Cost elementwise_cost(const Call& call);
 
 }  // namespace poptorch::device

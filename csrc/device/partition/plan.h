@@ -1,6 +1,6 @@
 // The planner: how a convolution or product is cut over the tiles of an IPU, and what that costs.
-// It looks for the cheapest partition of which the temporary memory fits, as the planner of the
-// vendor's libraries does.
+// It looks for the cheapest partition whose temporary memory fits, as the planner of the vendor's
+// libraries does.
 #pragma once
 
 #include <cstdint>

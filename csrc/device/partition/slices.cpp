@@ -13,8 +13,9 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-// Of 3,600 measurements on hardware (docs/internals/device_model.md): what the vertices take beside
-// their loops, the exchange of pieces that no plan of the exchange makes larger, and its set-up.
+// From 3,600 measurements on hardware (docs/internals/device_model.md): the cycles of the vertices
+// outside of their loops, the exchange of pieces that no plan of the exchange makes larger, and its
+// set-up.
 constexpr double look_up_factor = 1.22;
 constexpr double second_exchange_factor = 2.5;
 constexpr double output_copy_cycles = 0.32;   // a byte

@@ -82,7 +82,7 @@ double amp_kernel(const Method& m, const Share& s, const Problem& p, int64_t wor
              (14 + as_double(s.in_groups) * (15 + as_double(s.out_groups) * (16 + kernel)));
 }
 
-// Cycles of one worker for rows of which each element takes `element`.
+// Cycles of one worker for rows whose elements take `element` each.
 double plain_worker(const Share& s, int64_t workers, double row, double element) {
   return 16 + rows_worker(s.batch * s.outer, s.inner, workers, [&](int64_t part) {
            return part == 0 ? 0 : row + as_double(part) * element;

@@ -5,7 +5,7 @@
 //   dry run, when a kernel is prepared      Recorder r(memory);  call;  plan = place(r.finish());
 //   each later run                          Replay r(plan, scratch, outputs);  call;  r.check();
 //
-// A Recorder notes what the call allocates, in order, and when it frees it. From that follows which
+// A Recorder records each allocation of the call, in order, and when it is freed. It follows which
 // allocation becomes which result and where in scratch the others go. A Replay hands out exactly
 // those addresses. Whatever does not match the recording (another order or size, another thread) is
 // served by the allocator that was there before: correct, and seen in `original_allocations`. All

@@ -67,7 +67,7 @@ IValue memory_format(const Attr& attr) {
 
 IValue text(const std::string& word) { return word.starts_with("%%") ? word.substr(1) : word; }
 
-// A single value that is no tensor, list or generator; none when the attribute does not fit.
+// A single value other than a tensor, list or generator; none when the attribute does not fit.
 IValue scalar(TypeKind kind, const Attr& attr) {
   switch (kind) {
     case TypeKind::NumberType: return number(attr);

@@ -77,7 +77,7 @@ bool lies_as(const at::Tensor& tensor, const ir::Type& type) {
   return actual.strides == type.strides;
 }
 
-// Whether a result lies in memory that a result yet to be copied will be written to.
+// Whether a result is in memory that a result yet to be copied will be written to.
 bool is_in_the_way(const Prepared& prepared, const Args& args, const Tensors& results,
                    const at::Tensor& tensor) {
   const auto* begin = static_cast<const std::byte*>(tensor.storage().data());
@@ -128,7 +128,7 @@ void deliver(const Prepared& prepared, const Args& args, Tensors& results, Recor
   }
 }
 
-// The Python class that torch's own binding gives an error.
+// The Python class of the exception that torch's own binding raises for an error.
 std::string kind_of(const c10::Error& error) {
   if (dynamic_cast<const c10::NotImplementedError*>(&error)) return "NotImplementedError";
   if (dynamic_cast<const c10::IndexError*>(&error)) return "IndexError";

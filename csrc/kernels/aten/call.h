@@ -30,8 +30,8 @@ enum class Memory {
   planned,  // in the arena. The call is made now, on zeros, to learn what it allocates, which takes
             // as long as a run (see Batch); calls of equal text share what was learned.
   torchs,   // wherever torch puts them. For calls that are seldom made.
-  users,    // likewise; the user's own code, which runs as outside of a program: with denormals,
-            // and under no program's settings. It may run programs itself.
+  users,    // as torchs, for the user's own code, which runs as outside of a program: with
+            // denormals, and under no program's settings. It may run programs itself.
 };
 
 // The operands and results whose first dimension is a batch of entries that are computed alike: of

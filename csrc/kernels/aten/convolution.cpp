@@ -180,7 +180,7 @@ bool onednn_applies(P p) { return !p.is(Direction::gradients) && onednn_takes(p)
 // avoided, even for a slower one whose bits do not depend on it.
 double weight_cost(P p) { return (p.is_upcast ? 4 : 1) + copy_cost(p); }
 
-// The costs of others are times beside this one's.
+// The costs of other algorithms are times relative to this one's.
 double onednn_cost(P p) {
   return p.is(Direction::weight_gradient) ? weight_cost(p) : 1 + copy_cost(p);
 }

@@ -1,4 +1,4 @@
-// What convolutions by PyTorch, with weights as they lie and packed, share.
+// Shared code of convolutions by PyTorch, with the weights of the module or with packed weights.
 #pragma once
 
 #include "kernels/conv/algorithms.h"

@@ -178,9 +178,9 @@ Prepared with_other_than_relu(const Call& call, Prepared convolution) {
   return with_activation(call, std::move(convolution), activation);
 }
 
-// An image [batch, height, width, channels] as ATen's [batch, channels, height, width]. That of one
-// channel lies in both orders of dimensions, and oneDNN writes its result in another one than ATen
-// reads: its strides say that channels come first.
+// An image [batch, height, width, channels] as ATen's [batch, channels, height, width]. An image of
+// one channel has both orders of dimensions, and oneDNN writes its result in the order that ATen
+// does not read: its strides say that channels come first.
 at::Tensor channels_first(const at::Tensor& image) {
   const int64_t height = image.size(1), width = image.size(2), pixels = height * width;
   if (image.size(3) != 1) return image.permute({0, 3, 1, 2});
@@ -256,7 +256,7 @@ Prepared by_form_of_onednn(const Call& call, const std::string& wanted) {
   return own_relu ? with_activation(call, std::move(convolution), "relu") : convolution;
 }
 
-// Of one channel, or of a program that was compiled elsewhere and reads weights as they lie.
+// Of one channel, or of a program that was compiled elsewhere and reads the module's weights.
 bool is_left_as_it_is(const Call& call) {
   return is_unpacked(call) || has_one_channel(ops::channels_first(call.in(0)).sizes);
 }

@@ -161,7 +161,7 @@ ops::Prepared host_call(const ops::Call& call) {
   const int64_t site = call.attrs().get_int(ir::attr::site);
   const auto run = [handle = find_operator(name), site](const ops::Args&, const Tensors& inputs,
                                                         Tensors& results) {
-    // The function may keep what it is given: it gets memory of its own.
+    // The function may keep its arguments, so it gets copies.
     c10::List<at::Tensor> given;
     for (const at::Tensor& input : inputs) given.push_back(input.clone());
     torch::jit::Stack stack{std::move(given), site};

@@ -1,8 +1,8 @@
 // What the forward and the backward kernel of attention share: where the operands of a head lie,
 // and the scores of some of its rows with mask and dropout.
 //
-// Elements of operands and results are of a type E: float, double, or uint16_t for bfloat16 numbers
-// that a unit for them multiplies where they lie. All else is computed in simd::NumberOf<E>.
+// Elements of operands and results have a type E: float, double, or uint16_t for bfloat16 numbers
+// that a unit for them multiplies in place. All else is computed in simd::NumberOf<E>.
 #pragma once
 
 #include <algorithm>

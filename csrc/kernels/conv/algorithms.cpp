@@ -65,7 +65,7 @@ bool has_last_result(P p) {
 
 // -- costs --
 //
-// Times beside oneDNN's, which are 1 for a result or a gradient, from docs/internals/
+// Times relative to oneDNN's, which are 1 for a result or a gradient, from docs/internals/
 // performance_log.md. A number below 1 is for the problems that the algorithm was measured on, the
 // others got `slow` or, where the figure is not known, a guess that leaves them to the rest.
 constexpr double slow = 5;
@@ -212,9 +212,9 @@ bool direct_applies(P p) {
   return has_loops && is_dense_last(p);
 }
 
-// "Gradients of weights by tiles": 0.45 to 1.05, beside products by loops of our own, with channels
-// that fill vectors. Of bfloat16 it takes 0.35 to 0.85 of the time of bf16_im2col; of 1x1 kernels,
-// which see no number twice, 0.9 to 3.6 times as long.
+// "Gradients of weights by tiles": 0.45 to 1.05, compared with products by loops of our own, with
+// channels that fill vectors. For bfloat16 it takes 0.35 to 0.85 of the time of bf16_im2col; for
+// 1x1 kernels, which see no number twice, 0.9 to 3.6 times as long.
 double direct_cost(P p) {
   const bool is_bf16 = p.x.dtype == ir::DType::bf16;
   const int64_t channels = p.x.sizes[1], lanes = direct_columns(p.x.dtype) / 2;
@@ -239,7 +239,7 @@ bool has_few_pixels(P p) {
   return p.image_count() * ConvProblem::pixels_of(p.pixels()) < p.pixels().sizes[1];
 }
 
-// Runs of memory are long from 16 channels on. oneDNN is slow at strides, and beside AVX2's
+// Runs of memory are long from 16 channels on. oneDNN is slow at strides, and compared with AVX2's
 // products.
 double im2col_last_cost(P p) {
   constexpr int64_t least_channels = 16;

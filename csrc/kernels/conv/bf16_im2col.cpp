@@ -94,7 +94,7 @@ struct Forward {
     strip = std::clamp<int64_t>(strip_numbers / depth, least, most);
     const auto strips = [&] { return ceil_div(pixels, strip); };
     strip = round_up(ceil_div(pixels, strips()), blocked_mr);
-    // Few pixels are laid out for each part of the columns anew.
+    // Few pixels are laid out again for each part of the columns.
     const int64_t wanted = strips() < enough_parts ? ceil_div(enough_parts, strips()) : 1;
     const int64_t parts = std::clamp<int64_t>(s.outputs / least_columns, 1, wanted);
     columns = round_up(ceil_div(s.outputs, parts), blocked_nr);

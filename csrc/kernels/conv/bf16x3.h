@@ -54,9 +54,9 @@ struct Bf16x3Data {
 int64_t bf16x3_convolve(const Bf16x3Convolution& s, const Bf16x3Units& cut, const Bf16x3Data& data,
                         int threads);
 
-// Of results and gradients of inputs. Packed weights are [height, width, inputs, outputs] or, of at
-// most most_taps, as they lie in the module: [outputs, inputs, height, width]. Of the activations
-// only relu is applied. `rest` computes the outputs for numbers without parts.
+// For results and gradients of inputs. Packed weights are [height, width, inputs, outputs] or, with
+// at most most_taps, as in the module: [outputs, inputs, height, width]. Of the activations only
+// relu is applied. `rest` computes the outputs for numbers without parts.
 ops::Prepared bf16x3_convolution(const ConvProblem& problem, RestOfOutputs rest);
 
 }  // namespace poptorch::kernels

@@ -206,7 +206,7 @@ size_t weights_bytes(const ConvolutionShape& s) {
   return static_cast<size_t>(s.taps() * s.channels) * sizeof(float);
 }
 
-// Sums are made of this many parts of the rows, whatever the threads.
+// Sums are taken over at most this many parts of the rows, whatever the number of threads.
 constexpr int64_t most_parts = 8;
 
 // The sum of all parts [taps, channels], in place of the first, as [channels, taps].

@@ -74,8 +74,8 @@ struct Lanes {
   lanes.put(to + 3 * step, s3);
 }
 
-// Four neighbours, each of which takes `taps` columns that lie side by side, `apart` from those of
-// the next: each of the image's numbers is loaded once, too.
+// Four neighbours. Each takes `taps` adjacent columns, which are `apart` from those of the next:
+// each of the image's numbers is loaded once, too.
 template <int taps, int apart>
 [[gnu::always_inline]] inline void depthwise_window(const DepthwiseRow& row,
                                                     const DepthwiseColumns& columns, int64_t j,

@@ -1,5 +1,5 @@
 // The loops of conv/direct_weight_gradient.h, of each type of numbers T: floats, or bfloat16
-// numbers, of which those of two pixels make a word. Included after gemm/tiles.inl,
+// numbers; those of two pixels make a word. Included after gemm/tiles.inl,
 // conv/window.inl and
 //
 //   Words<T>                        see gemm/tiles.inl;

@@ -27,7 +27,7 @@ inline void pack_few(const ConvolutionShape& s, const ConvolutionWeights& from, 
   }
 }
 
-// R pixels, of which the first one sees the image from `seen` on.
+// R pixels. The first one sees the image from `seen` on.
 template <int R, int V>
 void convolve_pixels(const ConvolutionShape& s, const float* seen, const float* weights,
                      const Tile& tile) {

@@ -18,8 +18,8 @@ struct ConvProblem {
     weight_gradient,  // w of x and y
     gradients,        // both, in one call
   };
-  // As the op `convolution` has them, as pack_convolution makes them, or in its place as they lie
-  // in the module.
+  // As the op `convolution` has them; as pack_convolution makes them; or unpacked in the place of
+  // packed ones, as in the module.
   enum class Weights { plain, packed, unpacked };
 
   Direction direction = Direction::forward;

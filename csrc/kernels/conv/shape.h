@@ -43,7 +43,7 @@ struct ConvolutionWeights {
   int64_t output, channel, line, column;  // numbers from one to the next
 };
 
-// Whether the weights of a packed_convolution are as they lie in the module.
+// Whether the weights of a packed_convolution have the layout of the module.
 inline bool is_unpacked(const ops::Call& call) { return call.in(1).rank() == 4; }
 
 }  // namespace poptorch::kernels

@@ -68,7 +68,7 @@ bool has_few_terms(const Gemm& g) {
   const bool is_short = g.k == 1 || (g.trans_b && g.k <= most_terms && g.n <= most_columns);
   return is_short && g.m * g.n >= least_sums;
 }
-constexpr double few_terms_cost = 20;  // but beside plain loops
+constexpr double few_terms_cost = 20;  // but compared with plain loops
 
 double cost_of_bf16x3(const GemmProblem& p) {
   const double cost = 0.4 + bf16x3_cutting(p.gemm);
@@ -83,8 +83,8 @@ double cost_of_small(const GemmProblem& p) {
   if (!g.trans_b) return small_cost;
   if (blocked_gemm_pays(g)) {
     if (has_few_terms(g)) return few_terms_cost;
-    // Packing pays unless rows are few. They are computed in groups of 16, of which the last one
-    // takes as long as a whole one.
+    // Packing pays unless rows are few. They are computed in groups of 16; the last group takes as
+    // long as a whole one.
     const bool has_few_rows = g.m <= (g.n < 64 ? 16 : 32);
     const double groups = static_cast<double>(round_up(g.m, 16)) / static_cast<double>(g.m);
     return has_few_rows ? 0.75 * groups : 1.1 * blocked_cost;

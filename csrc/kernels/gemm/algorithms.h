@@ -1,4 +1,4 @@
-// The algorithms of GEMM: what they are chosen by, their table, and what each computes by.
+// The algorithms of GEMM: how one is chosen, their table, and the loops of each.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +37,12 @@ struct GemmMethod {
   GemmLoops<float> f32 = nullptr;
   GemmLoops<double> f64 = nullptr;
   bool takes_float16 = false;  // by Float16Gemm; else operands of 16 bits go through f32 copies
-  // Of bfloat16 numbers, a block as it lies in memory; Float16Gemm upcasts its operands without.
+  // A block of bfloat16 numbers, not upcast. Without this, Float16Gemm upcasts its operands.
   void (*bf16)(const Gemm&, const uint16_t* a, const uint16_t* b, float* c) = nullptr;
   // Multiples at which c may be cut so that no element changes its place in a tile: those of BLAS
   // kernels, where it is one.
   int64_t row_tile = 24, column_tile = 48;
-  // What a cut costs, in multiplications for each number of b and of a that is read anew.
+  // What a cut costs, in multiplications for each number of b and of a that is read again.
   double row_cost = 64;
   double (*column_cost)(const Gemm&) = [](const Gemm&) { return 64.0; };
   bool finishes = false;  // applies scale, bias and relu itself
@@ -84,7 +84,7 @@ struct Cut {
 // Multiplications; to write a number of c takes as long as 16.
 int64_t work_of(const Gemm& g);
 
-// Numbers of c that parts of sums may take beside c itself.
+// Numbers of c that parts of sums may take in addition to c itself.
 constexpr int64_t most_sums = 1 << 19;
 
 // The cheapest one; its `depth` is above 1 if, and only if, `splits`. Unless it says that it leaves

@@ -13,9 +13,9 @@ namespace poptorch::kernels {
 
 // Multiples at which blocks of c should begin: groups of rows and panels of columns are whole then.
 constexpr int64_t blocked_mr = 12, blocked_nr = 32;
-// What it costs to cut c, in multiplications for each number of b and of a that is read anew: those
-// of b have to be packed. Blocks beside each other share the rows of c: where it does not stay in
-// the caches and threads write short pieces, each fetches what the other one is writing.
+// The cost of cutting c, in multiplications for each number of b and of a that is read again: those
+// of b have to be packed. Adjacent blocks share the rows of c: where it does not stay in the caches
+// and threads write short pieces, each fetches the numbers that the other one is writing.
 constexpr double blocked_row_cost = 16;
 inline double blocked_column_cost(const Gemm& g) {
   constexpr int64_t cached = 1 << 18;  // numbers

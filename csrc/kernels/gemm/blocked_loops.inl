@@ -1,5 +1,5 @@
 // The loops of blocked products, of each type of numbers T: floats (gemm/blocked.inl), or bfloat16
-// numbers of which two make a 32-bit word (gemm/bf16_loops_avx512bf16.cpp). Included after
+// numbers, two of them in a 32-bit word (gemm/bf16_loops_avx512bf16.cpp). Included after
 // gemm/tiles.inl and
 //
 //   Words<T>             see gemm/tiles.inl;
@@ -41,7 +41,7 @@ Ahead ahead_of_block(const Gemm& g, const T* b, const PackedBlock& block, int64_
   return {first_of(g, b, block), g.ldb, rows, run, steps};
 }
 
-// What becomes of the sums of a block.
+// How the sums of a block are stored.
 inline Tile tile_of_block(const Gemm& g, const PackedBlock& block) {
   Tile tile{.stride = g.ldc,
             .alpha = static_cast<float>(g.alpha),

@@ -44,14 +44,14 @@ int64_t even_part(int64_t n, int64_t side, int64_t tile) {
 
 int64_t aligned(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
-// Rows as they lie in memory, side by side in f32; gives the distance of two of them.
+// Copies rows to f32, side by side and in their order; returns the distance of two of them.
 int64_t upcast_rows(UpcastRows upcast, const uint16_t* from, int64_t leading, int64_t rows,
                    int64_t n, float* to) {
   upcast(from, to, {rows, n, leading, n + gap});
   return n + gap;
 }
 
-// All of the product's a or b, as it lies in memory.
+// All of the product's a or b, transposed or not.
 int64_t upcast_a(UpcastRows upcast, const Gemm& g, const uint16_t* a, float* to) {
   return g.trans_a ? upcast_rows(upcast, a, g.lda, g.k, g.m, to)
                    : upcast_rows(upcast, a, g.lda, g.m, g.k, to);

@@ -10,7 +10,7 @@
 namespace poptorch::kernels {
 
 // c = alpha * op(a) * op(b) + beta * c, all row-major: op(a) is m x k, op(b) is k x n. `trans_a`
-// says that a lies in memory as k x m. Leading dimensions (elements from one row in memory to the
+// says that a is stored as k x m. Leading dimensions (elements from one row in memory to the
 // next) may be larger than a row. With beta = 0, c is not read.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
@@ -19,7 +19,7 @@ struct Gemm {
   double alpha = 1, beta = 0;
   // Of f32 products: bias[j] is added to column j of c; then numbers below 0 become 0.
   const float* bias = nullptr;
-  // Only where takes_scale says so: scale[j] is a factor of column j beside alpha.
+  // Only where takes_scale says so: scale[j] is a factor of column j in addition to alpha.
   const float* scale = nullptr;
   bool relu = false;
 };

@@ -1,4 +1,4 @@
-// Kernels of matrix products: batches of GEMMs on operands as they lie in memory.
+// Kernels of matrix products: batches of GEMMs on operands in their own layout.
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -2,8 +2,8 @@
 // number once: a BLAS takes the memory of its largest blocks and makes calls of a few rows slow.
 //
 // The columns of the weights are in equal parts, as the gates of a recurrent layer are. A part is
-// packed as panels of two vectors of columns, the last of which may be one vector: all its numbers
-// of depth 0, then of depth 1, and so on.
+// packed as panels of two vectors of columns; the last panel may have one vector. A panel has all
+// its numbers of depth 0, then of depth 1, and so on.
 #pragma once
 
 #include <cstddef>

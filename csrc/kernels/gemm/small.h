@@ -27,7 +27,7 @@ constexpr int64_t most_depth = 512;
 // Products whose result is rounded to 16 bits when it is stored, a upcast.
 struct Float16Products {
   void (*of_f32)(const Gemm& g, const float* a, const float* b, uint16_t* c);
-  // b of 16-bit floats, not transposed, is upcast where it is read: for each 8 rows of c anew.
+  // b of 16-bit floats, not transposed, is upcast where it is read: again for each 8 rows of c.
   void (*of_float16)(const Gemm& g, const float* a, const uint16_t* b, uint16_t* c);
 };
 const Float16Products& float16_products(ir::DType dtype);

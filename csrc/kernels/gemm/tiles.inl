@@ -27,8 +27,8 @@ inline void pack_vector(const PackedSource& from, const float* part, int64_t fir
 // Numbers of a depth in a panel that has so many columns left to hold.
 inline int64_t panel_step(int64_t columns) { return columns > width ? NR : width; }
 
-// Goes through columns that are packed as panels of two vectors, of which the last may be one, so
-// many words deep: pack(first column, count, step, out) for those of each vector.
+// Goes through columns that are packed as panels of two vectors (the last may have one), `words`
+// deep: pack(first column, count, step, out) for the columns of each vector.
 template <typename Pack>
 inline void pack_each_vector(int64_t columns, int64_t words, float* packed, const Pack& pack) {
   for (int64_t at = 0; at < columns; at += width) {
@@ -118,13 +118,13 @@ struct Fetch {
   }
 };
 
-// The depth of a step, and the steps of a tile, of which one of depth 0 counts one.
+// The depth of a step, and the steps of a tile; a tile of depth 0 counts one.
 constexpr int64_t step_depth = 16;
 inline int64_t steps_of(int64_t kc) {
   return std::max<int64_t>(1, (kc + step_depth - 1) / step_depth);
 }
 
-// Where a tile of c is, of it `columns` numbers in each row, and what becomes of its sums: as in
+// Where a tile of c is, with `columns` numbers in each row, and how its sums are stored: as in
 // kernels::Gemm, with scale and bias of these columns. When beta is 1 the sums of another part of k
 // are in c already.
 struct Tile {

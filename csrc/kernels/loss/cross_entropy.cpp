@@ -75,7 +75,7 @@ void store(const Scores& s, const T* from, int64_t n, void* to, int64_t first) {
   std::copy_n(from, n, static_cast<T*>(to) + first);
 }
 
-// Calls row(i, target, own) for each sample; a target that does not count, or that is no class, is
+// Calls row(i, target, own) for each sample; a target that does not count, or is not a class, is
 // -1. `own`: memory of the thread for a row of them.
 template <typename T, typename Index, typename Row>
 void for_rows(const char* op, const Scores& s, const Index* targets, std::byte* own_rows,

@@ -10,8 +10,8 @@ namespace poptorch::kernels {
 struct Classes {
   int64_t count, ignored;
 
-  // The class of entry `at`, or -1 where it counts for nothing. Entries that are no class are
-  // remembered: threads cannot throw, so `check` comes after the loop.
+  // The class of entry `at`, or -1 where it counts for nothing. Entries that are not a class are
+  // recorded: threads cannot throw, so `check` comes after the loop.
   int64_t of(int64_t target, int64_t at, IndexGuard& guard) const {
     return target != ignored && guard.allows(target, count, at) ? target : -1;
   }

@@ -247,8 +247,8 @@ struct BatchNormBackward {
     work.factors[0][channel] = args.in<T>(3)[channel];
     work.factors[1][channel] = static_cast<T>(scale);
     work.factors[2][channel] = static_cast<T>(-scale * invstd * invstd * sums.times_x / n);
-    // Gradients that sum to zero: what rounding adds to all entries of a channel alike is added up
-    // by the weights before. So the mean is subtracted first, and its own rounding is mended.
+    // The gradients sum to zero. Equal rounding errors in all entries of a channel would add up in
+    // the weights before. So the mean is subtracted first, and its own rounding error is corrected.
     const double mean = sums.plain / n;
     const T rounded = static_cast<T>(mean);
     work.factors[3][channel] =

@@ -132,8 +132,8 @@ Taps cubic_taps(int64_t size, int64_t out, bool align_corners, std::optional<dou
   return taps;
 }
 
-// Entries made from one or two image entries, in a form without inner loops. Half of an only one
-// is taken twice: times 0, an infinity beside it would be NaN.
+// Entries made from one or two image entries, in a form without inner loops. Half of a single entry
+// is added twice: an infinity in a second entry times 0 would be NaN.
 template <typename T>
 struct Pairs {
   std::vector<int32_t> first, second;
@@ -166,8 +166,8 @@ Kind kind_of(const Taps& taps) {
   return most == 1 && plain ? Kind::copy : Kind::pair;
 }
 
-// What becomes of `planes` images; rows are combined first, into one line of the image's width,
-// then columns.
+// Resizes `planes` images; rows are combined first, into one line of the image's width, then
+// columns.
 template <typename T>
 struct Resize {
   int64_t planes, rows_in, columns_in, rows_out, columns_out;

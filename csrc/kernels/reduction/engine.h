@@ -2,7 +2,7 @@
 //
 //   struct Operation {
 //     using In = float;      // entries of the operand
-//     using Total = double;  // what they are joined in
+//     using Total = double;  // the type of totals
 //     Total total() const;   // the neutral element
 //     Total run(const In* x, int64_t n, int64_t stride, int64_t out) const;  // n >= 1 entries of
 //     `out` void rows(Total* acc, const ReduceRows<In>& rows) const;  // takes rows into one total

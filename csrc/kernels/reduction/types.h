@@ -7,7 +7,7 @@
 
 namespace poptorch::kernels {
 
-// Calls fn(T{}) with the type of the elements, bools as the u8 that they lie in memory as; 16-bit
+// Calls fn(T{}) with the type of the elements, u8 for bools, as which they are stored; 16-bit
 // floats have been upcast before. For kernels that make 0 and 1 of 0 and 1.
 auto with_number_type(ir::DType dtype, const auto& fn) {
   switch (dtype) {

@@ -53,10 +53,10 @@ static V gradient_kept(const ScoreRow<T>& row, int64_t i, auto io) {
 // Scores become the softmax (recomputed) times `keep`; `grads`, the gradients of these, become the
 // gradients of the scores. What normalizing subtracts is the inner product of the softmax and its
 // gradient: that of the result and its gradient is the same, but the result may have been rounded.
-// The softmax is normalized anew: of large scores the logarithm has no digit left behind the point,
-// and what all gradients have in common must cancel.
+// The softmax is normalized again: the logarithm of large scores has no digit left after the point,
+// and the part that all gradients share must cancel.
 static void attention_gradient(const ScoreRow<T>& row, int64_t n, T logsumexp) {
-  if (logsumexp == -__builtin_huge_val()) {  // all are 0: NaN where a gradient is no number
+  if (logsumexp == -__builtin_huge_val()) {  // all are 0: NaN where a gradient is not finite
     const V inner = splat(join_sum(sum_lanes(n, [&](int64_t i, auto io) {
       io.store(row.scores + i, V{});
       return V{} * gradient_kept(row, i, io);

@@ -1,4 +1,4 @@
-// What the loops over rows are made of. Included inside a namespace that defines
+// The parts of the loops over rows. Included inside a namespace that defines
 //   T  the element type,
 //   V  a vector of T (or T itself),
 //   exp_of, log_of, log1p_of: functions of V,

@@ -15,7 +15,7 @@ static Moments moments(const E* x, int64_t n) {
       const V d = io.load(block + i) - shift;
       return Two{d, d * d};
     });
-    // The mean was rounded to T: what it was off by is known from the sum of differences.
+    // The mean was rounded to T: the sum of differences gives its rounding error.
     const double rest = t.first / count;
     sum.add({static_cast<double>(count), near + rest, t.second - rest * t.first});
   }

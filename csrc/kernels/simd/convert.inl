@@ -7,7 +7,7 @@ inline void upcast_all(const uint16_t* x, float* out, int64_t n) {
   if (i < n) store_part(out + i, upcast(load_half_part(x + i, n - i)), n - i);
 }
 
-// One call for short rows, each of which takes little longer than a call.
+// One call for short rows: each takes little longer than a call.
 template <vf (*upcast)(vhalf)>
 inline void upcast_rows(const uint16_t* x, float* out, const StridedRows& rows) {
   for (int64_t i = 0; i < rows.count; ++i) {

@@ -112,8 +112,8 @@ inline void round_after(const InnerLoop& s) {
   }
 }
 
-// Loops for each rounding are compiled of cheaper functions only: a pass to round costs little
-// beside others.
+// Loops for each rounding are compiled for cheaper functions only: for others, a separate pass that
+// rounds costs little in comparison.
 constexpr int rounded_after_picoseconds = 200;
 
 template <typename Op, int picoseconds>

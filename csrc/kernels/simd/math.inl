@@ -2,8 +2,8 @@
 // NaN and subnormals as the C library has them. Coefficients are minimax fits of the quotient that
 // stands in the comment. Included by each_isa.h after vec.inl.
 //
-// What the frequent functions are made of is inlined by force: left to itself the compiler calls
-// exp, and a call saves every vector register.
+// The parts of frequent functions are inlined by force: left to itself the compiler calls exp, and
+// a call saves every vector register.
 
 constexpr float ln2_high = 0x1.62ep-1f;  // 12 bits: products with exponents are exact
 constexpr float ln2_low = 0x1.0bfbe8p-15f;

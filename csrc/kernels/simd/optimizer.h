@@ -27,7 +27,7 @@ struct AdamStep {
   T root_scale;  // 1 / sqrt(1 - beta2^step)
 };
 
-// Pointers of one call; buffers that the op has not are null.
+// Pointers of one call; buffers that the op does not have are null.
 template <typename T>
 struct SgdArrays {
   const T *param, *grad, *buffer;

@@ -190,8 +190,8 @@ inline vf floor(vf x) { return _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_
 inline vf ceil(vf x) { return _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_TO_POS_INF); }
 #endif
 
-// The lanes of one vector joined pairwise: each of the first half with the one of the other half
-// that is as far from its begin, and so on.
+// The lanes of one vector joined pairwise: each of the first half with the one at the same position
+// of the other half, and so on.
 inline float join_lanes(vf v, const auto& join) {
 #if SIMD_WIDTH == 16
   const __m256 of16 = join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),

@@ -1,6 +1,6 @@
 // Lets a large batch of images go through convolutions and poolings part by part: the images
 // between them stay in the caches of the cores then, and take the memory of one part. Only where
-// what comes out is small beside what lies between, since the parts are copied together.
+// the result is small compared with the values in between, since the parts are copied together.
 //
 //   %1 = packed_convolution %0, %w, ... : f32[64,28,28,64]
 //   %2, %3 = max_pool2d %1 {keep=false, layout="channels_last", ...} : f32[64,14,14,64], i32[0]
@@ -30,7 +30,7 @@ constexpr int64_t least_entries = 8;
 // More would be so many ops to compile.
 constexpr int64_t most_parts = 32;
 
-// Ops each of which is the only reader of the one before.
+// Ops; each is the only reader of the one before.
 using Chain = std::vector<ir::Op*>;
 
 bool is_permute(const ir::Op& op) { return op.name == ir::op::permute; }

@@ -13,8 +13,8 @@
 //
 // Gradients too: weights and their gradients are permuted, which for 1x1 kernels costs nothing.
 //
-// A weight that is trained lies on the device as the convolution reads it, with all that its update
-// reads and writes [switch weights_last]; the host's copies are permuted when they are sent.
+// The device stores a trained weight, and all that its update reads and writes, in the order in
+// which the convolution reads it [switch weights_last]; the host's copies are permuted when sent.
 //
 //   %w = state {path="w"} : f32[4,3,3,3]
 //   %6, _, _ = convolution_backward ...                       // its gradient
@@ -102,8 +102,8 @@ bool has_rows(ir::OpName name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The paths of trained weights whose permuted form is another one in memory, and of the states that
-// meet them in updates.
+// The paths of trained weights whose permuted form differs in memory, and of the states that meet
+// them in updates.
 class TrainedWeights {
  public:
   explicit TrainedWeights(const ir::Module& module) {

@@ -320,7 +320,7 @@ class Fuser {
   std::unordered_map<const ir::Value*, size_t> last_memory_use_;  // views included
   std::unordered_map<const ir::Op*, size_t> region_of_;
   std::vector<Region> regions_;
-  std::vector<size_t> parents_;  // a region that became part of another one
+  std::vector<size_t> parents_;  // of a region that was merged into another
   const ir::Op* last_ = nullptr;  // that computes
   size_t last_large_ = 0;  // position of the last op outside of regions with a large result
   size_t first_open_ = 0;

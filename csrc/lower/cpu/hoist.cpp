@@ -14,8 +14,8 @@
 //                                          output
 //                                        }
 //
-// States that some graph assigns stay out of it, and so do results much larger than what they are
-// computed from: they would take memory all the time.
+// States that some graph assigns stay out of it, and so do results much larger than their operands:
+// they would take memory all the time.
 #include <algorithm>
 
 #include "lower/cpu/pass.h"

@@ -1,6 +1,6 @@
 // Lets a packed convolution read its weight where it lies, if packing gains nothing on this machine
-// (KernelDef::takes_unpacked): packed weights take memory beside the module's own, which are shared
-// with the host. The scale that fold_batch_norm put into the weight becomes an operand.
+// (KernelDef::takes_unpacked): packed weights take memory on top of the module's own, which are
+// shared with the host. The scale that fold_batch_norm put into the weight becomes an operand.
 //
 //   %1 = reshape %s {size=[64, 1, 1, 1]} : f32[64,1,1,1]
 //   %2 = mul %w, %1 : f32[64,64,3,3]

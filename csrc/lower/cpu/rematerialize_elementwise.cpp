@@ -15,10 +15,10 @@
 //
 // Only where this pays:
 //   - the value waits while most bytes are alive;
-//   - what it is computed from is kept: states and constants, or what the backward pass reads there
-//     or later and is not computed again itself;
+//   - its operands are kept: states and constants, or values that the backward pass reads there or
+//     later and does not compute again;
 //   - it costs little: a few steps of arithmetic, which join the region of their user, or one
-//     dearer function of a matrix product, beside which it is little;
+//     dearer function of a matrix product, which costs far more;
 //   - it is not marked to be kept (`checkpoint`);
 //   - all of it, its users too, is on one IPU in one stage: nothing has to be moved for it.
 #include <algorithm>
@@ -198,7 +198,7 @@ class Recomputer {
     return is_kept || memory->type.bytes() <= small_bytes;
   }
 
-  // Whether a dearer function costs little beside the product that makes its operand.
+  // Whether a dearer function costs little compared with the product that makes its operand.
   static bool is_little(const ir::Op& op) {
     if (op.result()->type.dtype != ir::DType::f32 || op.operands.size() != 1) return false;
     return terms(*viewed(op.operand(0))->op) >= long_sum;

@@ -1,8 +1,8 @@
 // Turns reshape, permute, expand, slice and diagonal, and chains of them, into `view`s: names for
 // the memory of another value, with strides and an offset, at no cost. A view always refers to a
 // value that is none itself. Where an op's kernel does not take the strides, and for what a loop
-// carries, a `contiguous` copy is put in (one for all that need it); likewise of a weight that does
-// not change and that a kernel would copy in each run: `hoist` moves such copies out of the runs.
+// carries, a `contiguous` copy is put in (one for all that need it); also of a weight that does not
+// change and that a kernel would copy in each run: `hoist` moves such copies out of the runs.
 // A move between IPUs takes the strides of what it moves. A reshape that no strides can express is
 // a view of such a copy.
 //

@@ -30,8 +30,8 @@ from poptorch.custom_args import parser_for
 class Kind(NamedTuple):
     """How containers of a kind are taken apart and made.
 
-    ``flatten`` gives the parts of a container, and what else must be the same in another one that
-    is said to be like it. ``keys`` gives names of the parts: keys of a dictionary, as a dictionary;
+    ``flatten`` gives the parts of a container, and the other values that must be equal for two
+    containers to match. ``keys`` gives names of the parts: keys of a dictionary, as a dictionary;
     names of fields; positions. ``template`` gives what ``make`` needs in addition to the parts.
     """
 
@@ -42,9 +42,9 @@ class Kind(NamedTuple):
 
 
 class Node:
-    """A container without its parts. ``keys``, ``context`` and ``template`` are what the functions
-    of its kind gave; ``beside`` is what other containers must have in attributes that are not
-    among their parts."""
+    """A container without its parts. The functions of its kind returned ``keys``, ``context`` and
+    ``template``. ``beside`` has the attributes, other than parts, that must be equal for another
+    container to match."""
 
     __slots__ = ("cls", "kind", "keys", "context", "template", "children", "beside")
 

@@ -55,8 +55,8 @@ class Constant:
 class Mismatch(Exception):
     """A tree has another structure, at ``keys``.
 
-    ``what`` is ``"type"``, ``"keys"``, ``"length"``, ``"context"`` (what a container has beside its
-    parts) or ``"attribute"`` (such a thing that is an attribute, with both sides as text).
+    ``what`` is ``"type"``, ``"keys"``, ``"length"``, ``"context"`` (values of a container other
+    than its parts) or ``"attribute"`` (such a value in an attribute, with both sides as text).
     """
 
     def __init__(self, what: str, expected, got):
@@ -219,9 +219,9 @@ def _guarded(tree, where: str, name: str, varies: Callable, leaves: list):
                     f"dictionaries of tensors that do not hold one another.") from None
     except HiddenTensors as hidden:
         kind, what = hidden.args
-        raise Error(f"[{where}] {name} is or holds a {kind}, of which {what} holds "
-                    f"tensors that are not among its parts. Put them among the parts, or tell how "
-                    f"to take the class apart by poptorch.registerCustomArgParser.") from None
+        raise Error(f"[{where}] {name} is or contains a {kind}: {what} holds tensors that are not "
+                    f"among its parts. Put them among the parts, or register a parser for the "
+                    f"class with poptorch.registerCustomArgParser.") from None
 
 
 def _described(value, varies: Callable, leaves: list, depth: int):

@@ -50,7 +50,7 @@ def plain_torch() -> Iterator[None]:
 @contextlib.contextmanager
 def _untraced() -> Iterator[None]:
     state = _tracing()
-    if state is None:  # torch refuses to set it within an operation, also to what it is
+    if state is None:  # torch refuses to set it within an operation, even to the same value
         yield
         return
     torch._C._set_tracing_state(None)

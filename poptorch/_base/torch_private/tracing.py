@@ -75,7 +75,7 @@ def new_fake(mode: FakeTensorMode, shape, stride, dtype: torch.dtype) -> FakeTen
 
 
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
-    """A tensor without data that lies in its memory as ``tensor`` does in its own."""
+    """A tensor without data, with the memory layout of ``tensor``."""
     shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
     size = tensor.untyped_storage().nbytes()
     with torch.no_grad(), in_kernel_invocation_manager(mode):
@@ -192,7 +192,7 @@ def overloads_of(packet) -> list:
 
 
 def decompose_composite(overload, args, kwargs):
-    """Runs the operations of which such an operation is composed."""
+    """Runs the operations that a composite operation consists of."""
     return overload.decompose(*args, **kwargs)
 
 
@@ -259,8 +259,8 @@ def called_without_constants(func, args, kwargs):
 
 @contextlib.contextmanager
 def without_compiling(is_here):
-    """Where ``is_here()``, what torch.compile made of functions and modules runs as it was written.
-    So do the operators of torch.cond and its like, which torch compiles by itself."""
+    """Where ``is_here()``, code that torch.compile has compiled runs as it was written. So do the
+    operators of torch.cond and its like, which torch compiles itself."""
     # Imported late, as it takes seconds; the fake mode of a capture has imported it already.
     from torch._dynamo import eval_frame
     from torch.nn.attention import flex_attention  # it imports torch._dynamo, too

@@ -41,8 +41,8 @@ class Values:
         self._root: dict[fx.Node, fx.Node] = {}
         self._version: dict[fx.Node, int] = {}
         self._view_value: dict[fx.Node, tuple[int, fx.Node]] = {}
-        # View -> the last one on the way to it from the root that has elements beyond what it was
-        # made of, and the version of the root that this was made at.
+        # View -> the last view between the root and it that has elements outside of the view that
+        # it was taken from, and the version of the root at that time.
         self._beyond: dict[fx.Node, tuple[fx.Node, int]] = {}
         self._alias: dict[fx.Node, fx.Node] = {}
         self.changed: dict[fx.Node, fx.Node] = {}
@@ -88,8 +88,8 @@ class Values:
 
     def _check_beyond(self, node: fx.Node) -> None:
         """Checks the gradient of a view whose memory was changed: eager takes it from the tensor
-        that owns the memory, autograd under capture from view to view, each of which has its own
-        elements only."""
+        that owns the memory. Autograd under capture goes from view to view, and each view has only
+        its own elements."""
         beyond, version = self._beyond.get(node, (None, 0))
         if beyond is None or version == self._version.get(self._root[node], 0):
             return
@@ -132,7 +132,7 @@ class Values:
             chain.append((node, value))
             changed = None if lies_on_itself else \
                 self._changed_base(node, self.present(parent), value)
-            if changed is None:  # several elements are one in memory: only its owner can tell
+            if changed is None:  # several elements share memory: only its owner can tell
                 parent = self._owner(chain[0][0])
                 if any(view is parent for view, _ in chain):
                     raise self._overlap_error()
@@ -204,9 +204,9 @@ class Values:
         return value
 
     def _overlap_error(self):
-        return self.error("[capture] a view of a tensor is changed in place, several elements "
-                          "of which are one in memory, such as after expand or unfold. Change "
-                          "a copy of it (.clone()), or the tensor that it is a view of.")
+        return self.error("[capture] forward changes a view of a tensor in place, but several of "
+                          "its elements share memory, such as after expand or unfold. Change a "
+                          "copy of it (.clone()), or the tensor that it is a view of.")
 
     def error(self, message: str):
         """A :class:`poptorch.Error` at the place of the node that is being rewritten."""

@@ -267,8 +267,8 @@ def _refuse_higher_order(capture, func, /, *args, **kwargs):
 HIGHER_ORDER = {"custom_function_call": _custom_function, "invoke_subgraph": _invoke_subgraph,
                 **flex_attention.HIGHER_ORDER, **functions_loops.HIGHER_ORDER}
 
-# Functions whose handlers call operations of ours, of which torch.func has no rules: where it
-# transforms them, torch's own are recorded.
+# Functions whose handlers call poptorch's operations. torch.func has no rules for these, so torch's
+# own operations are recorded where it transforms the functions.
 WHOLE = {*attention.HANDLERS, *ctc.HANDLERS, *functions_layers.HANDLERS,
          F.embedding_bag} \
     - {F.rrelu, torch.rrelu, torch.rrelu_}

@@ -88,9 +88,8 @@ class Captured:
             among :meth:`Structure.nodes` of the arguments by name.
         overlaps: the copies from and to the host for which ``forward`` sets an overlap mode.
         host_sites: the calls of functions of the host, which operations name by their numbers.
-        plain_tensors: the user's tensors that are constants, or of which Python code has read a
-            value (:mod:`read_values`), with their paths in the module; None for one that is
-            elsewhere.
+        plain_tensors: the user's tensors that are constants, or whose values Python code has read
+            (:mod:`read_values`), with their paths in the module; None for one that is elsewhere.
         modes: the modules whose attribute ``training`` was read by ``forward``.
         outer: the guards of what ``forward`` may have read outside of the module.
     """

@@ -41,7 +41,7 @@ STANDARD_OVERLOADS = tuple(
     for overload in private.overloads_of(getattr(torch.ops.aten, name))
     if not overload._schema.is_mutable
 )
-# Autograd nodes that give the number they are given, in another shape or type, or beside others.
+# Autograd nodes that pass a number on, in another shape or type, or together with others.
 _SAME_NUMBER = frozenset(
     f"{name}Backward0" for name in (
         "Alias Cat Clone Reshape ReshapeAlias Squeeze Stack ToCopy UnsafeView Unsqueeze View"
@@ -258,7 +258,7 @@ class Losses:
             f"{todo}", other.place, other.module)
 
 
-_told: set[tuple[str, str]] = set()  # of which losses that are not trained
+_told: set[tuple[str, str]] = set()  # losses that are not trained, already warned of
 
 
 def _outermost(losses: list[_Loss]) -> list[_Loss]:
@@ -333,7 +333,7 @@ def _ambiguous(name: str, loss: _Loss, beside: str):
 
 
 def _result(name: str) -> str:
-    return f"result {name} of forward" if name else "what forward returns"
+    return f"result {name} of forward" if name else "the result of forward"
 
 
 def _is_more_than(result: torch.Tensor, loss: _Loss) -> bool:

@@ -18,8 +18,8 @@ class MultiConvs:
         """Begins one; returns what :meth:`end` takes."""
         if self._open is not None:
             raise self._recorder.error(
-                "[MultiConv] Nested poptorch.MultiConv is not supported: one is entered while "
-                "another one is. Leave that one first, or put all convolutions into one.")
+                "[MultiConv] Nested poptorch.MultiConv blocks are not supported. Leave the outer "
+                "block first, or put all convolutions into one block.")
         graph = self._recorder.graph
         self._open = graph, next(iter(reversed(graph.nodes)))
         return self._open

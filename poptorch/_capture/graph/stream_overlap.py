@@ -51,9 +51,9 @@ class Overlaps:
         name = self._inputs.get(node, "")
         new = self._overlap("set_overlap_for_input", name, mode)
         if node not in self._inputs:
-            raise new.error("the tensor is no input of the model, but a parameter, a constant or "
-                            "computed by it. Call it for what forward is called with, before "
-                            "anything else.")
+            raise new.error("the tensor is not an input of the model: it is a parameter, a "
+                            "constant or a computed tensor. Call it with an argument of forward, "
+                            "before any other operation.")
         if any(known.name == name for known in self._found):
             raise new.error(f"input {name} has a mode already. Call it once for each input.")
         if node.users:

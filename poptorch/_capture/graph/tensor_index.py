@@ -16,7 +16,7 @@ class Picks:
         self._recorder = recorder
         self.handlers = {aten.index_select.default: self._index_select}
         self._is_taking = False
-        # Copy, version of it, and what it is written back to: tensor, dimension and place.
+        # Copy, its version, and where it is written back: tensor, dimension and place.
         self._copies: list[list] = []
         self._changes = 0
         # Of each result x[i], by its identity: x, i and itself.

@@ -57,9 +57,9 @@ class Shapes:
                 f"Change a new view of it instead.")
         if self._recorder.is_across(tensor):
             raise self._recorder.error(
-                f"[capture] the shape of a tensor of {list(tensor.shape)} is changed in place "
-                f"({func}) in the body of a loop or a branch, outside of which the tensor was "
-                f"made. Change a new view of it instead.")
+                f"[capture] forward changes the shape {list(tensor.shape)} of a tensor in place "
+                f"({func}) in the body of a loop or a branch, but the tensor was created outside "
+                f"of the body. Change a new view of it instead.")
 
     def shadow(self, tensor):
         """What a tensor that is about to change its shape was until now."""
@@ -94,7 +94,7 @@ class Shapes:
         if fake.shape == shape and not is_trained:
             return self._recorder.node_of(fake)
         what = f"the shape of {name} in place from {list(shape)} to {list(fake.shape)}" \
-            if fake.shape != shape else f"in place how {name} lies in memory, which is trained"
+            if fake.shape != shape else f"the memory layout of {name} in place, which is trained"
         raise error_at(f"[capture] forward changes {what}. Change a view of it instead.",
                        *self._lines[id(fake)])
 

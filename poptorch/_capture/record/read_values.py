@@ -82,8 +82,8 @@ class ReadValues:
         return self.unread
 
     def error_of_packed(self, sizes) -> Exception | None:
-        """The error for the batch sizes of a packed sequence that is an argument, of which
-        a value is needed; None for what is no such tensor."""
+        """The error for reading the batch sizes of a packed sequence that is an argument; None
+        for any other tensor."""
         path = self.packed.get(memory_of(sizes)) if self.packed else None
         return path and self._recorder.error(
             f"[arguments] {path} is a torch.nn.utils.rnn.PackedSequence, and forward needs the "
@@ -97,8 +97,8 @@ class ReadValues:
         return isinstance(argument, private.FakeTensor) or self._is_outdated(argument)
 
     def _is_outdated(self, tensor: torch.Tensor) -> bool:
-        """Whether a real tensor is a parameter or buffer, of which the device has the value, or one
-        that forward has changed, by itself or by a view of it."""
+        """Whether a real tensor is a parameter or buffer, whose value is on the device, or a tensor
+        that forward has changed, directly or through a view."""
         node = self._recorder.known_constant(tensor)
         if node is None:
             return False

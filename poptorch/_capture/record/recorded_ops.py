@@ -18,7 +18,7 @@ WRONG_RULES = {aten.ldexp.Tensor, aten.multilabel_margin_loss_forward.default,
                aten.isin.Scalar_Tensor, aten.normal.Tensor_Tensor,
                aten.multi_margin_loss.default}
 
-# Torch's rules go by other operands than eager does, where these lie in memory in several ways.
+# Where operands differ in memory layout, torch's rules follow other operands than eager does.
 _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default,
                        aten.pow.Scalar, aten.float_power.Scalar,
                        aten.native_dropout_backward.default,

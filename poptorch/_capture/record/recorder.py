@@ -94,8 +94,8 @@ class Recorder(Recording, private.DispatchMode):
         handler = self._handlers.get(func) or self.handler_of(func)
         if private.is_traced():
             raise self.error("[capture] forward traces a function into a graph of its own "
-                             "(make_fx, torch.func.linearize), of which the operations would be "
-                             "missing. Call the function itself, or torch.func.jvp.")
+                             "(make_fx, torch.func.linearize). The program would not have its "
+                             "operations. Call the function itself, or torch.func.jvp.")
         try:
             if func not in OTHER_STATISTICS:
                 self._types.check(func, args, kwargs or {})

@@ -95,8 +95,9 @@ class Recording:
             self._known_constants[id(tensor)] = node
         elif node in self._copies and not self._is_as_copied(node):
             raise self.error(
-                "[capture] forward writes to an array of NumPy of which it has used a tensor, and "
-                "uses the tensor again. Make a tensor of each of the values: torch.tensor(array).")
+                "[capture] forward writes to a NumPy array after using a tensor that shares its "
+                "memory, and uses the tensor again. Copy the values into a new tensor each time: "
+                "torch.tensor(array).")
         return node
 
     def known_constant(self, tensor: torch.Tensor) -> fx.Node | None:

@@ -184,7 +184,7 @@ class DeviceReport:
                                             "replicas": self._values["replicas"], "rows": rows}}
 
     def diff(self, other: "DeviceReport") -> str:
-        """What differs between this report and another one, as text.
+        """The differences between this report and another report, as text.
 
         Args:
             other: the report from before.

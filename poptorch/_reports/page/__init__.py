@@ -1,6 +1,6 @@
 """The report page: one self-contained HTML file made from one report, or from two to compare.
 
-The files beside this module are the page: ``page.html`` with places for the style, the script and
+The files next to this module are the page: ``page.html`` with places for the style, the script and
 the data. The script is plain JavaScript, joined from ``SCRIPTS`` in their order.
 """
 

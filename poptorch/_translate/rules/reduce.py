@@ -45,7 +45,7 @@ def _amin(e, node, x, dim=None, keepdim=False):
 def _any_all(e, node, x, dim=None, keepdim=False):
     name = node.target._schema.name.removeprefix("aten::")
     found = e.cast(x, torch.bool)
-    if dim != []:  # else no dimension is reduced, as of no other reduction
+    if dim != []:  # unlike other reductions, these reduce nothing for []
         found = e.op(name, found, dim=_dims(x, dim), keepdim=keepdim)
     return e.cast(found, node.meta["val"].dtype)  # uint8 of uint8, else bool
 

@@ -140,7 +140,7 @@ def _select_backward(e, node, grad, input_sizes, dim, index):
 
 def _kept(node, tensors: list) -> tuple[list, torch.dtype]:
     dtype = node.meta["val"].dtype
-    # An empty 1-d tensor may stand among others of any rank.
+    # Empty 1-d tensors are allowed among tensors of any rank.
     rank = len(node.meta["val"].shape)
     return [t for t in tensors if len(t.sizes) == rank], dtype
 

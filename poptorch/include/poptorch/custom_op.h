@@ -21,8 +21,8 @@
 //
 //   g++ -std=c++17 -O2 -fPIC -shared -I$(python -m poptorch include) cube.cpp -o libcube.so
 //
-// A library that is built stays usable when poptorch is built anew: what passes between the two are
-// the structures of custom_op_abi.h. What is here is compiled into your library.
+// A library that is built stays usable when poptorch is built again: only the structures of
+// custom_op_abi.h pass between the two. The code in this file is compiled into your library.
 //
 // Functions of an op may be called from several threads at once. What they are given is poptorch's,
 // and they must not keep it when they return.
@@ -237,7 +237,7 @@ class Call : public Arguments {
   }
 };
 
-// What a gradient op reads beside the gradients of the outputs.
+// What a gradient op reads in addition to the gradients of the outputs.
 enum class Reads : uint32_t {
   nothing = 0,
   inputs = POPTORCH_READS_INPUTS,

@@ -99,7 +99,7 @@ typedef struct PoptorchOp {
   // Arithmetic operations of a call, all its outputs together.
   double (*cost)(const struct PoptorchOp* op, const PoptorchCall* call);
   // Name of the op, of the same domain and version, that computes the gradients; what it reads
-  // beside the gradients of the outputs.
+  // in addition to the gradients of the outputs.
   const char* gradient;
   uint32_t gradient_reads;
   // Whether the kernel takes 16-bit floats. Else it sees float32 in their place.

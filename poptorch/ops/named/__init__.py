@@ -1,7 +1,7 @@
 """Operations that every program has by domain, name and version, without a library.
 
 Each is a function of PyTorch, so its gradient and its types are PyTorch's. The keyword arguments of
-the function are the attributes; their annotations say of which kind they are.
+the function are the attributes; their annotations are the types of the attributes.
 """
 
 import torch
@@ -18,7 +18,7 @@ for _row in (*onnx.ROWS, *graphcore.ROWS, *replicated.ROWS):
 
 
 def call(inputs: list, domain: str, name: str, version: int, attributes: dict) -> list:
-    """The outputs of an operation, none of which shares memory with an input or another output."""
+    """The outputs of an operation. They share no memory with the inputs or with each other."""
     row = _find(domain, name, version)
     title = f"{domain}::{name}"
     fewest, most = row.counts()

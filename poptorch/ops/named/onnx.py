@@ -105,7 +105,7 @@ def _transpose(x, *, perm: list[int] = ()):
     return x.permute(list(perm) or list(reversed(range(x.dim()))))
 
 
-# Functions of one and of two inputs without attributes, by the first version that is so.
+# Functions of one and of two inputs without attributes, with the first version of this form.
 _PLAIN = {
     "Abs": (6, torch.abs), "Acos": (7, torch.acos), "Acosh": (9, torch.acosh),
     "Asin": (7, torch.asin), "Asinh": (9, torch.asinh), "Atan": (7, torch.atan),

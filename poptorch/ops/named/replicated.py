@@ -1,7 +1,7 @@
 """Operations of ``ai.graphcore`` that exchange data between replicas inside a model.
 
-Without a wrapped model there is one replica. All are made of one sum over a group of replicas, so
-that PyTorch has their gradients: those of the sum of what all replicas compute.
+Without a wrapped model there is one replica. All use one sum over a group of replicas, so PyTorch
+has their gradients: those of the sum of the results of all replicas.
 """
 
 import torch

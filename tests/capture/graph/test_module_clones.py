@@ -188,10 +188,10 @@ def test_a_parameter_that_a_function_gets_of_a_closure():
     check_gradient(module, x)
     w.register_hook(lambda gradient: gradient.clamp(-1, 1))
     with pytest.raises(poptorch.Error, match=(
-            r"w has a hook on its gradient \(register_hook\), and forward gives a "
-            "torch.autograd.Function the parameter that a closure or a list holds, beside using "
-            "the module's: the hook would run on two parts of the gradient. Read it from the "
-            "module, as self.w, in both places.")):
+            r"w has a hook on its gradient \(register_hook\), and forward uses the parameter in "
+            "two ways: from the module, and from a closure or a list in a "
+            "torch.autograd.Function. The hook would run on two parts of the gradient. Read it "
+            "from the module, as self.w, in both places.")):
         capture(module, (x,), training=True)
 
 

@@ -79,10 +79,10 @@ def test_the_shape_of_an_outer_tensor_is_not_changed():
 
         return poptorch.for_loop(2, body, [x])
 
-    with pytest.raises(poptorch.Error, match=r"^\[capture\] the shape of a tensor of \[3, 4\] is "
-                       r"changed in place \(aten\.t_\.default\) in the body of a loop or a branch, "
-                       r"outside of which the tensor was made\. Change a new view of it "
-                       r"instead\.\n  at .*test_regions\.py:"):
+    with pytest.raises(poptorch.Error, match=r"^\[capture\] forward changes the shape \[3, 4\] of "
+                       r"a tensor in place \(aten\.t_\.default\) in the body of a loop or a "
+                       r"branch, but the tensor was created outside of the body\. Change a new "
+                       r"view of it instead\.\n  at .*test_regions\.py:"):
         capture(Function(forward), (matrix(3, 4),), training=False)
 
 

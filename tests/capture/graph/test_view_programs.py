@@ -16,7 +16,7 @@ from tests.capture.reference import evaluate
 from tests.helpers import quiet_options
 
 PROGRAMS = 150
-REFUSED = "several elements of which are one|a gradient flows through"
+REFUSED = "several of its elements share memory|a gradient flows through"
 
 
 class Module(nn.Module):

@@ -156,5 +156,5 @@ def test_a_transposed_weight_is_an_error():
             m.w.t_()
         return y
 
-    _check_error(forward, "changes in place how w lies in memory, which is trained. Change",
+    _check_error(forward, "changes the memory layout of w in place, which is trained. Change",
                  parameters={"w": SQUARE})
