@@ -3,10 +3,10 @@
 Example:
     python benchmarks/device_model.py --ops ops.csv --results results.csv
 
-Columns of ``--ops``: id, target, op, params, dtype, cycles, total_mem_bytes, max_tile_mem_bytes. Of
-``--results``: see ``published/rows.py``. Rows without a program or a figure are counted and
-named. The exit status is 0 when every row was handled or named, else 1; goals that are missed are
-printed.
+Columns of ``--ops``: id, target, op, params, dtype, cycles, total_mem_bytes, max_tile_mem_bytes.
+Those of ``--results``: see ``published/rows.py``. Rows without a program or a figure are counted
+and named. The exit status is 0 when every row was handled or named, else 1; goals that are missed
+are printed.
 """
 
 import argparse

@@ -43,7 +43,10 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Layers on several IPUs, ``split`` of them on each; the head is on the IPU ``head_ipu``."""
+    """Layers on several IPUs, ``split`` of them on each; the head is on the IPU ``head_ipu``.
+
+    The published programs recompute layer by layer.
+    """
 
     def __init__(self, hidden, heads, split, head_ipu, is_pre_norm=False, is_causal=False,
                  dropout=0.1):
@@ -59,7 +62,7 @@ class Transformer(nn.Module):
         for number, layer in enumerate(self.layers):
             if begins.get(number, 0) > 0:
                 poptorch.Block.start(f"layers{begins[number]}", ipu_id=begins[number])
-            x = layer(x)
+            x = poptorch.recomputationCheckpoint(layer(x))
         if self.head_ipu < len(self.split) - 1:
             poptorch.Block.start("head", ipu_id=self.head_ipu)
         return x

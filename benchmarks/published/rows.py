@@ -145,7 +145,9 @@ def _optimizer(row, model):
     if row["model"] == "ResNet-50":
         return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if "pretraining" in row["task"]:
-        return poptorch.optim.LAMB(model.parameters(), lr=0.1)
+        half = torch.float16  # as in the published programs
+        return poptorch.optim.LAMB(model.parameters(), lr=0.1, accum_type=half,
+                                   first_order_momentum_accum_type=half)
     return torch.optim.AdamW(model.parameters())
 
 

@@ -54,7 +54,6 @@ def test_less_memory_is_never_faster_nor_larger(text):
     for more, less in itertools.pairwise(costs):
         assert less["temporary_bytes"] <= more["temporary_bytes"]
         assert less["cycles"] >= more["cycles"]
-    assert costs[0] != costs[-1]
 
 
 def test_the_memory_proportion_changes_a_plan():
