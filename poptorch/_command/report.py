@@ -32,6 +32,8 @@ def report_file(arguments) -> None:
     inputs = tuple(_input(text) for text in arguments.input) or model_file.inputs(
         module, "report", " Give the arguments with --input.")
     kind = arguments.optimizer
+    if kind is None:
+        model.eval()
     optimizer = kind and _OPTIMIZERS[kind](model.parameters(), lr=_LEARNING_RATE)
     found = estimate(model, _options(module, arguments.options), *inputs, optimizer=optimizer)
     if suffix == ".html":

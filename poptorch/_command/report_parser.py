@@ -22,7 +22,7 @@ def add(commands) -> argparse.ArgumentParser:
                          "ipu_target=bow gradient_accumulation=8; they change the `options` of the "
                          "file, if it has some")
     command.add_argument("--optimizer", choices=OPTIMIZERS, help="train with this optimizer; "
-                         "without it, the report is for inference")
+                         "without it, the report is for inference, in evaluation mode")
     command.add_argument("-o", "--output", metavar="FILE",
                          help="write a .html page or a .json file; without it, print text")
     command.add_argument("--compare", metavar="FILE.json",

@@ -189,12 +189,18 @@ class Reports:
         when what holds the results has room.
 
         Returns:
-            ``rows`` is a list of what happens, each row with ``replica``, ``ipu``, ``kind``
-            (``"compute"``, ``"exchange"``, ``"host"``, ``"all_reduce"``, ``"update"`` or
-            ``"idle"``), ``task``, ``micro_batch``, ``begin`` and ``end``. ``span`` is the time of
-            the step in ``units`` (``"cycles"``), ``idle_share(ipu=None)`` the share of it that IPUs
-            wait.
-            ``to_perfetto(path)`` and ``plot(path)`` write files; a notebook shows a picture.
+            ``rows`` is a list of what happens. Each row has ``replica``, ``ipu``, ``kind``,
+            ``task``, ``micro_batch``, ``begin``, ``end`` and ``track``. The kinds are ``"compute"``
+            (a task computes), ``"exchange"`` (values arrive from another IPU, from a stash or from
+            streaming memory, or leave for streaming memory), ``"host"`` (values arrive from the
+            host or leave for it), ``"sync"`` (the IPUs of the replica wait for one another before
+            an exchange with the host), ``"all_reduce"`` (replicas add their gradients),
+            ``"update"`` (the optimizer changes the weights) and ``"idle"`` (the IPU waits).
+            ``track`` is ``"compute"``, or ``"io"`` for transfers of the IO tiles
+            (``TensorLocations.numIOTiles``), which happen meanwhile. ``span`` is the time of the
+            step in ``units`` (``"cycles"``). ``idle_share(ipu=None)`` is the share of it in which
+            IPUs wait. ``to_perfetto(path)`` and ``plot(path)`` write files; a notebook shows a
+            picture.
 
         Raises:
             poptorch.Error: The model is not compiled.

@@ -47,7 +47,7 @@ class Device(OptionGroup, part_of="Options"):
 
         A TOML file describes a machine of your own. ``base = "bow"`` takes all fields that the file
         does not have from that kind; without it, all fields are required. The name is that of the
-        file, or the field ``name``. ``docs/guide/device_hints.md`` lists the fields. The file is
+        file, or the field ``name``. ``docs/guide/ipu_kinds.md`` lists the fields. The file is
         read when you call this method.
 
         Args:

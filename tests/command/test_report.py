@@ -23,6 +23,10 @@ NET = """
             y = self.fc(x)
             return y, poptorch.identity_loss(y.square(), "mean")
 
+    class Modes(torch.nn.Module):
+        def forward(self, x):
+            return x.sin() if self.training else x.cos()
+
     class Plain(torch.nn.Module):
         def forward(self, index):
             return index + 1
@@ -50,6 +54,13 @@ def test_text_options_and_types(net, capsys):
     assert main(words) == 0
     text = capsys.readouterr().out
     assert text.startswith("Plain, inference on 1 IPU (bow)") and "device_iterations=2" in text
+
+
+def test_inference_is_in_evaluation_mode(net):
+    words = ["report", "net.py:Modes", "--input", "f32[8]"]
+    assert main([*words, "-o", "r.json"]) == 0
+    report = poptorch.DeviceReport.from_json(net.with_name("r.json"))
+    assert "cos" in {row.op for row in report.ops}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
