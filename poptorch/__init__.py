@@ -25,9 +25,11 @@ from poptorch._annotations.stages import Stage as Stage
 from poptorch._args_parser import ArgsParser as _ArgsParser  # noqa: F401
 from poptorch._base.logging import logger as logger
 from poptorch._base.logging import setLogLevel as setLogLevel
+from poptorch._estimate.analyze import analyze as analyze
 from poptorch._estimate.estimate import estimate as estimate
 from poptorch._estimate.fit import Fit as Fit
 from poptorch._estimate.fit import fit as fit
+from poptorch._reports.analysis import Analysis as Analysis
 from poptorch._reports.device.report import DeviceReport as DeviceReport
 from poptorch._runtime.hooks import registerPostCompileHook as registerPostCompileHook
 from poptorch._runtime.hooks import registerPreCompileHook as registerPreCompileHook

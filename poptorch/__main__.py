@@ -1,6 +1,7 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
 shows what is done with a call of torch, ``... compare`` compares a model with PyTorch,
-``... report`` says what a model costs on IPUs, ``... devices`` lists the devices of the IPU
+``... report`` says what a model costs on IPUs, ``... analyze`` lists the operations of a model and
+what is done with each, ``... devices`` lists the devices of the IPU
 system, and ``... include`` prints the folder of the C++ header."""
 
 import argparse
@@ -98,6 +99,13 @@ def report(arguments):
     report_file(arguments)
 
 
+def analyze(arguments):
+    """Lists the operations of a model; the exit status is 1 if one is refused."""
+    from poptorch._command.analyze import analyze_file  # heavy parts of torch
+
+    return analyze_file(arguments)
+
+
 def devices(arguments):
     """Prints the devices of the IPU system and who holds them."""
     try:
@@ -145,6 +153,7 @@ def parser():
     compare_command.add_argument("--options", help="a file as Options.loadFromFile takes it")
     compare_command.set_defaults(run=compare)
     report_parser.add(commands).set_defaults(run=report)
+    report_parser.add_analyze(commands).set_defaults(run=analyze)
     devices_command = commands.add_parser(
         "devices", help="list the devices of the IPU system and who holds them",
         epilog="The environment variable POPTORCH_IPU_SYSTEM names the system.")

@@ -1,12 +1,14 @@
 """The two functions that wrap a module."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from poptorch._base import interrupts
 from poptorch._files.executable import File
 from poptorch._runtime.run_time_options import edited
+from poptorch._runtime.with_loss import WithLoss
 from poptorch._weights import instrument
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor, take_program, wrapped_again
@@ -16,11 +18,16 @@ from poptorch.version import __version__
 
 
 def trainingModel(model: torch.nn.Module, options: Options | None = None,
-                  optimizer: torch.optim.Optimizer | None = None) -> PoplarExecutor:
+                  optimizer: torch.optim.Optimizer | None = None, *,
+                  loss: Callable[[Any, Any], torch.Tensor] | None = None) -> PoplarExecutor:
     """Wraps a module for training: each call runs forward, backward and weight update.
 
-    The module's ``forward`` returns its loss (alone or among other things). One loss must stand
-    out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's loss functions,
+    With ``loss``, the last positional argument of a call is the target, the module takes the other
+    arguments, and the call returns ``(output, loss)``. The output and the target may be tensors, or
+    tuples, lists and dictionaries of tensors.
+
+    Without ``loss``, the module's ``forward`` returns its loss (alone or among other things). One
+    loss must stand out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's loss functions,
     or the only number returned that is computed from these. A loss that depends on no parameter
     updates nothing, which is warned of.
 
@@ -30,14 +37,18 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         optimizer: one of ``poptorch.optim`` or ``torch.optim``: SGD, ASGD, Rprop; Adam, AdamW,
             Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or a subclass
             of one of these. None: SGD with a learning rate of 0.01.
+        loss: a function or a module that takes the output and the target and returns one number.
+            Its parameters must not require grad. None: ``forward`` computes the loss.
 
     Returns:
-        An executor, to be called like the module.
+        An executor, to be called like the module; with ``loss``, also with the target.
 
     Raises:
-        TypeError: ``model`` is not a module, or ``options`` is not a :class:`poptorch.Options`.
+        TypeError: ``model`` is not a module, ``options`` is not a :class:`poptorch.Options`, or
+            ``loss`` cannot be called.
         RuntimeError: The module is already wrapped for training.
-        poptorch.Error: The device does not support the optimizer's class.
+        poptorch.Error: The device does not support the optimizer's class, or a parameter of
+            ``loss`` requires grad.
 
     Example:
         >>> import poptorch, torch
@@ -52,6 +63,15 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         >>> opts = poptorch.Options().showCompilationProgressBar(False)
         >>> optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1)
         >>> model = poptorch.trainingModel(net, opts, optimizer)
+        >>> y, loss = model(torch.ones(3, 4), torch.tensor([0, 1, 0]))
+        >>> y.shape, loss.shape
+        (torch.Size([3, 2]), torch.Size([]))
+
+        The same with ``loss``, and a module that does not compute it:
+
+        >>> net = torch.nn.Linear(4, 2)
+        >>> optimizer = poptorch.optim.SGD(net.parameters(), lr=0.1)
+        >>> model = poptorch.trainingModel(net, opts, optimizer, loss=torch.nn.CrossEntropyLoss())
         >>> y, loss = model(torch.ones(3, 4), torch.tensor([0, 1, 0]))
         >>> y.shape, loss.shape
         (torch.Size([3, 2]), torch.Size([]))
@@ -70,7 +90,9 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     if instrument.is_instrumented(model):
         raise RuntimeError("Model has already been wrapped in 'poptorch.trainingModel'. Call "
                            "model.destroy() on the model to unwrap before wrapping again.")
-    return PoplarExecutor(model=model, options=options, training=True,
+    is_module = isinstance(model, torch.nn.Module)  # the executor refuses others
+    captured = model if loss is None or not is_module else WithLoss(model, loss)
+    return PoplarExecutor(model=captured, options=options, training=True, user_model=model,
                           poptorch_version=__version__, optimizer=optimizer)
 
 

@@ -49,7 +49,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
             mode_of: Callable[[torch.nn.Module], bool] | None = None,
             replicas: int = 1, accumulation: int = 1, is_substituted: bool = True,
             called: tuple[int, tuple[str, ...]] | None = None,
-            takes_meta: bool = False) -> Captured:
+            takes_meta: bool = False, refusals=None) -> Captured:
     """Runs ``forward`` once without data and records it, with its backward pass for training.
 
     Args:
@@ -67,6 +67,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
         called: how the user called it, where ``args`` and ``kwargs`` have defaults too: how many
             arguments by position, and the names of the others; None: with just these.
         takes_meta: whether parameters and buffers may be on the meta device.
+        refusals: a :class:`Refusals`, to note refused calls and go on; None: they raise.
 
     Raises a :class:`poptorch.Error` that names the place where ``forward`` does what cannot be
     compiled, and whatever ``forward`` itself raises, unchanged.
@@ -74,7 +75,7 @@ def capture(module: torch.nn.Module, args: tuple = (), kwargs: dict | None = Non
     places = Places() if location_excludes is None else Places(location_excludes)
     called = called or (len(args), tuple(kwargs or ()))
     work = _Capture(module, args, kwargs or {}, training, places, module_paths, grouped, mode_of,
-                    replicas, accumulation, is_substituted, called, takes_meta)
+                    replicas, accumulation, is_substituted, called, takes_meta, refusals)
     try:
         return work.run()
     finally:
@@ -86,8 +87,9 @@ class _Capture:
 
     def __init__(self, module, args, kwargs, training: bool, places: Places, module_paths: bool,
                  grouped: frozenset[str], mode_of, replicas: int, accumulation: int,
-                 is_substituted: bool, called: tuple, takes_meta: bool):
+                 is_substituted: bool, called: tuple, takes_meta: bool, refusals):
         self._mode_of = mode_of
+        self.refusals = refusals
         self._module = module
         self._grouped = grouped
         self.training = training
@@ -97,6 +99,8 @@ class _Capture:
         self._input_names = self._named.paths
         self.fake_mode = private.new_fake_mode()
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
+        if refusals is not None:
+            refusals.graph = self.recorder.graph
         self.losses = Losses(self.recorder)
         self.producers = Producers()
         self.multi_convs = MultiConvs(self.recorder)
@@ -142,6 +146,11 @@ class _Capture:
                 block_uses.reset()
                 capture_context.set_current(None)
             return self._assemble(result)
+
+    @property
+    def module_names(self) -> dict[int, str]:
+        """The paths of the modules, by their identity."""
+        return self._state.names
 
     def path_of(self, module: torch.nn.Module) -> str:
         """Dotted path of a part of the model; of the part that runs, if it is none."""
@@ -298,7 +307,13 @@ class _Capture:
         return of_objects, beside
 
     def _differentiate(self, results: list[torch.Tensor], structure: Structure) -> None:
-        self._loss = self.losses.final(results, structure.paths)
+        try:
+            self._loss = self.losses.final(results, structure.paths)
+        except Error as error:
+            if self.refusals is None:
+                raise
+            self.refusals.note(error, self.recorder, "loss")
+            return
         trained = [state for state in self._state.states if state.trained]
         self._state.check_trained()
         self._state.check_hooks(self._accumulation, self.replicas)

@@ -93,7 +93,7 @@ FUNCTIONS = {
     "profiling.Channel": "name",
     "profiling.Channel.instrument": "obj, *methods",
     "profiling.Channel.tracepoint": "name",
-    "trainingModel": "model, options=None, optimizer=None",
+    "trainingModel": "model, options=None, optimizer=None, *, loss=None",  # loss is ours
     "inferenceModel": "model, options=None",
     "PoplarExecutor":
         "model, options, training, poptorch_version, optimizer=None, user_model=None",

@@ -232,7 +232,8 @@ def models() -> str:
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("poptorch.estimate", poptorch.estimate, 2),
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
-        _functions("Without running", "estimate fit", 3),
+        _functions("Without running", "analyze estimate fit", 3),
+        class_("poptorch.Analysis", poptorch.Analysis),
         class_("poptorch.Fit", poptorch.Fit),
         _functions("Around a compilation",
                    "registerPreCompileHook registerPostCompileHook isRunningOnIpu "

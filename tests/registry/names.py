@@ -129,6 +129,8 @@ PARALLEL = {
     "module_repr": _STRATEGIES + "test_module_repr",
     "NameScope": _STRATEGIES + "test_name_scopes_are_prefixes",
     "estimate": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
+    "analyze": "tests/estimate/test_analyze.py::test_all_refused_operations_are_listed",
+    "Analysis": "tests/estimate/test_analyze.py::test_all_refused_operations_are_listed",
     "fit": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
     "Fit": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
     "Fit.apply": "tests/estimate/test_fit.py::test_more_ipus_where_weights_alone_are_too_large",

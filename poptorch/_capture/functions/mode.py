@@ -51,6 +51,15 @@ class Functions(private.TorchFunctionMode):
         self._capture = capture
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        refusals = self._capture.refusals
+        try:
+            return self._seen(func, types, args, kwargs)
+        except Exception as error:
+            if refusals is None:
+                raise
+            return refusals.stand_in(self._capture, func, args, kwargs or {}, error)
+
+    def _seen(self, func, types, args, kwargs):
         is_last = func is torch.autograd.grad and self._capture.recorder.in_backward
         if not is_last and _holds_real((args, kwargs)):
             args, kwargs = map_only(torch.Tensor, self._capture.recorder.stand_in,
