@@ -32,7 +32,7 @@ GOALS = {"conv": (4, 12), "fc": (5, 20), "gemm": (5, 20), "dense": (5, 20), "gat
 # chosen by. A family with few published points has a wide one.
 INTERVAL = {"conv": 1.2, "fc": 1.35, "gemm": 1.2, "dense": 1.2, "gather": 1.2, "scatter": 1.25,
             "schnet": 1.4, "lstm": 1.3, "gru": 1.3, "pooling": 1.5, "reduction": 1.5, "ctc": 1.4,
-            "oct_conv": 2.0, "embedding": 4.0}
+            "oct_conv": 1.3, "embedding": 4.0}
 # A proportion of 0.6 stands for an older version of the vendor's software in the measurements of
 # gather and scatter: each of its figures is larger by this constant.
 OLD_SOFTWARE_CYCLES = 315

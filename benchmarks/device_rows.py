@@ -106,19 +106,21 @@ def product(args):
     return program
 
 
-def _add_convolution(program, dtype, batch, groups, channels, field, kernel, stride, padding):
+def _add_convolution(program, dtype, batch, groups, channels, field, kernel, stride, padding,
+                     **notes):
     into, out = channels
     sizes = [(f + 2 * p - k) // s + 1
              for f, k, s, p in zip(field, kernel, stride, padding, strict=True)]
     attrs = {"stride": stride, "padding": padding, "dilation": [1, 1], "transposed": "false",
-             "output_padding": [0, 0], "groups": groups}
+             "output_padding": [0, 0], "groups": groups, **notes}
     x = program.input(dtype, batch, groups * into, *field)
     w = program.input(dtype, groups * out, into, *kernel)
     bias = program.input(dtype, groups * out)
     y = program.add("convolution", [x, w, bias], attrs, (dtype, [batch, groups * out, *sizes]))
     grad = program.input(*[program.types[y][0], *program.types[y][1]])
     _, grad_w, grad_b = program.add(
-        "convolution_backward", [grad, x, w], {**attrs, "output_mask": "[true, true, true]"},
+        "convolution_backward", [grad, x, w],
+        {**attrs, "part": '"backward"', "output_mask": "[true, true, true]"},
         program.types[x], program.types[w], program.types[bias])
     program.binary("accumulate", w, grad_w)
     program.binary("accumulate", bias, grad_b)
@@ -144,7 +146,7 @@ def convolution(args):
 
 
 def octave_convolution(args):
-    """Convolutions between the channels of full and of half resolution."""
+    """Convolutions between the channels of full and of half resolution, at the same time."""
     program = Program()
     field, kernel, stride, padding = _image(args)
     alphas = [float(args.get(name, args.get("alpha", 0))) for name in ("alpha-in", "alpha-out")]
@@ -156,7 +158,7 @@ def octave_convolution(args):
                              (half, low[0], high[1]), (half, low[0], low[1])):
         if into and out:
             _add_convolution(program, _dtype(args), int(args["batch-size"]), 1, (into, out), image,
-                             kernel, stride, padding)
+                             kernel, stride, padding, multi_conv=0)
     return program
 
 

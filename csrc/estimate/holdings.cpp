@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "device/cost/cost.h"
 #include "ir/bodies.h"
 #include "ir/part.h"
 #include "ops/op_def.h"
@@ -26,6 +27,7 @@ int64_t ipu_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::ipu, 0); }
 bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool(ir::attr::off_chip, false); }
 
 bool is_view(const ir::Op& op) {
+  if (op.attrs.has(device::im2col)) return true;
   constexpr std::array<std::string_view, 6> names = {"reshape", "permute",  "expand",
                                                      "slice",   "diagonal", "view"};
   return std::find(names.begin(), names.end(), op.name.text()) != names.end();

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "device/cost/cost.h"
 #include "ir/bodies.h"
 #include "ops/op_def.h"
 #include "ops/work.h"
@@ -90,6 +91,7 @@ bool is_in_place(const ir::Op& assign) {
 
 bool is_structural(const ir::Op& op) {
   if (op.name == ir::op::stash || ir::has_bodies(op)) return true;
+  if (op.attrs.has(device::im2col)) return true;
   if (op.name == ir::op::assign) return is_in_place(op);
   const bool is_transfer = ops::is_move(op) || op.name == ir::op::stream_in ||
                            op.name == ir::op::stream_out;

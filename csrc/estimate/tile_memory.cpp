@@ -118,8 +118,11 @@ class Sweep {
  private:
   // Results of convolutions begin on the first tile without dithering.
   bool begins_anywhere(const ir::Op& op) const {
-    const ir::AttrName name(std::string_view("dithering"));
-    return op.name != ir::op::convolution || op.attrs.get_bool(name, has_dithering_);
+    constexpr ir::AttrName dithering(std::string_view("dithering"));
+    const bool is_convolution = op.name == ir::op::convolution ||
+                                op.name == ir::op::convolution_backward ||
+                                op.attrs.has(device::conv_sizes);
+    return !is_convolution || op.attrs.get_bool(dithering, has_dithering_);
   }
 
   void place(size_t i) {

@@ -7,16 +7,23 @@ of a convolution and of the gradient of its input, positions in the kernel one a
 channels of a group within each; of the gradient of its weight, images one after the other, the
 pixels of each in order. Where a kernel reaches beyond an image, or between the numbers of one that
 is spread by a stride, zeros are multiplied.
+
+An IPU computes a convolution at once. So the product carries the sizes of the convolution,
+``conv_sizes`` (csrc/device/cost/cost.h), and ops that only order elements carry ``im2col``: the
+costs are those of the convolution.
 """
 
 import itertools
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from poptorch import _C
 
+# The passes of a convolution from wide to narrow images, as csrc/device numbers them.
+_FORWARD, _BACKWARD, _WEIGHT_UPDATE = range(3)
 PRODUCTS = frozenset({"addmm", "baddbmm", "convolution", "convolution_backward", "matmul"})
 
 
@@ -91,41 +98,81 @@ class _Geometry:
         return cls(attrs["groups"], wide, narrow, kernel, each("stride"), each("padding"),
                    each("dilation"), attrs["transposed"])
 
+    def sizes(self, direction: int, images: int, weight) -> list[int]:
+        """``conv_sizes`` of a pass."""
+        dims = zip(self.wide, self.narrow, self.kernel, self.stride, self.padding, self.dilation)
+        return [direction, self.groups, images, weight.sizes[1],
+                weight.sizes[0] // self.groups, *itertools.chain(*dims)]
+
     @property
     def positions(self) -> list[tuple[int, ...]]:
         """Those in the kernel, in the order of memory."""
         return list(itertools.product(*map(range, self.kernel)))
 
 
+@contextmanager
+def _notes(e, **notes):
+    """The ops inside also carry ``notes``; those that are None they do not carry."""
+    before = e.notes
+    after = {**before, **notes}
+    e.notes = {name: value for name, value in after.items() if value is not None}
+    try:
+        yield
+    finally:
+        e.notes = before
+
+
+def _ordering(e):
+    # The backward pass orders elements itself: what the forward pass ordered is not kept.
+    return _notes(e, im2col=e.part)
+
+
+def _conv_product(e, a, b, sizes: list[int]):
+    with _notes(e, im2col=None, conv_sizes=sizes):
+        return _product(e, a, b)
+
+
 def _convolution(e, x, weight, bias, g: _Geometry):
-    if g.transposed:
-        y = _spread_product(e, x, weight, g)
-    else:
-        y = _images(e, _product(e, _im2col(e, x, g), _by_input(e, weight, g)), x.sizes[0],
-                    g.narrow)
+    with _ordering(e):
+        if g.transposed:
+            y = _spread_product(e, x, weight, g)
+        else:
+            sizes = g.sizes(_FORWARD, x.sizes[0], weight)
+            product = _conv_product(e, _im2col(e, x, g), _by_input(e, weight, g), sizes)
+            y = _images(e, product, x.sizes[0], g.narrow)
     if bias is None:
         return y
     return e.op("add", y, e.reshape(bias, [1, y.sizes[1], *[1] * len(g.kernel)]))
 
 
 def _gradients(e, gradient, x, weight, g: _Geometry, wanted) -> list:
-    wide, narrow = (gradient, x) if g.transposed else (x, gradient)
-    columns = _im2col(e, wide, g) if wanted[1] or (wanted[0] and g.transposed) else None
     empty = e.full([0], 0.0, torch.float16) if not all(wanted) else None
     results = [empty] * 3
+    with _ordering(e):
+        results[:2] = _products_of_gradients(e, gradient, x, weight, g, wanted, empty)
+    if wanted[2]:
+        dims = [0, *range(2, len(x.sizes))]
+        results[2] = e.op("sum", gradient, dim=dims, keepdim=False)
+    return results
+
+
+def _products_of_gradients(e, gradient, x, weight, g: _Geometry, wanted, empty) -> list:
+    """The gradients of the input and of the weight, or ``empty``."""
+    wide, narrow = (gradient, x) if g.transposed else (x, gradient)
+    columns = _im2col(e, wide, g) if wanted[1] or (wanted[0] and g.transposed) else None
+    results = [empty] * 2
     if wanted[0] and g.transposed:
-        product = _product(e, columns, _by_input(e, weight, g))
+        sizes = g.sizes(_FORWARD, x.sizes[0], weight)
+        product = _conv_product(e, columns, _by_input(e, weight, g), sizes)
         results[0] = _images(e, product, x.sizes[0], g.narrow)
     elif wanted[0]:
         results[0] = _spread_product(e, gradient, weight, g)
     if wanted[1]:
         rows = e.op("permute", _pixels(e, narrow, g), dims=[0, 2, 1])
-        product = _product(e, rows, columns)  # [groups, narrow channels, positions * wide ones]
+        product = _conv_product(e, rows, columns, g.sizes(_WEIGHT_UPDATE, x.sizes[0], weight))
+        # [groups, narrow channels, positions * wide ones]
         sizes = [narrow.sizes[1], len(g.positions), wide.sizes[1] // g.groups]
         results[1] = _rearranged(e, product, sizes, [0, 2, 1], weight.sizes)
-    if wanted[2]:
-        dims = [0, *range(2, len(x.sizes))]
-        results[2] = e.op("sum", gradient, dim=dims, keepdim=False)
     return results
 
 
@@ -173,7 +220,8 @@ def _spread_product(e, narrow, weight, g: _Geometry):
     backwards = [[kernel - 1 - index for index, kernel in zip(position, g.kernel)]
                  for position in g.positions]
     columns = _met_by_taps(e, padded, g, backwards, g.wide, [1] * len(g.wide))
-    product = _product(e, columns, _by_output(e, weight, g))
+    product = _conv_product(e, columns, _by_output(e, weight, g),
+                            g.sizes(_BACKWARD, narrow.sizes[0], weight))
     return _images(e, product, narrow.sizes[0], g.wide)
 
 

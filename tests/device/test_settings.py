@@ -179,7 +179,85 @@ def test_a_serialized_product_takes_less_memory(mode):
     assert max(c["temporary_bytes"] for c in costs[1]) < costs[0][0]["temporary_bytes"]
 
 
-def test_dithering_is_kept_for_the_memory_of_tiles():
+class Small(nn.Module):
+    """Two small convolutions, the results of which are live at the same time."""
+
+    def __init__(self, multi=None):
+        super().__init__()
+        self.one, self.two = (nn.Conv2d(2, 4, 1, bias=False) for _ in range(2))
+        self.multi = multi
+
+    def forward(self, x):
+        if self.multi is None:
+            return self.one(x) + self.two(x)
+        with self.multi:
+            return self.one(x) + self.two(x)
+
+
+def fullest_tile(module, options=None):
+    """Bytes of the fullest tile, without gaps."""
+    options = options or quiet_options()
+    model = poptorch.inferenceModel(module, options)
+    model.compile(torch.zeros(1, 2, 3, 3))
+    rows = _C.tile_memory(model.ir("place"), target_of(options), settings_of(options))
+    return rows[0]["peak_without_gaps"]
+
+
+def test_dithering_lowers_the_fullest_tile():
     options = quiet_options()
     options.Training.setConvolutionDithering(True)
-    assert settings_of(options)["dithering"]
+    assert fullest_tile(Small(), options) < fullest_tile(Small())
+
+
+def test_dithering_of_a_multi_convolution():
+    plain, dithered = (fullest_tile(Small(MultiConv().enableConvDithering(value)))
+                       for value in (False, True))
+    assert dithered < plain
+
+
+def test_partials_of_a_multi_convolution():
+    serial = MultiConvPlanType.Serial
+    found = [[c["cycles"] for c in together(MultiConv().planType(serial).partialsTypes(types))
+              if c["op"] in ("convolution", "float16_partials_matmul")]
+             for types in (torch.float32, [torch.float16, torch.float32], torch.float16)]
+    wide, one, half = found
+    assert one[0] < wide[0] and one[1] == wide[1]
+    assert half[0] == one[0] and half[1] < wide[1]
+
+
+@pytest.mark.parametrize("layer", [
+    nn.Conv2d(64, 32, 3, padding=1, stride=2, bias=False),
+    nn.Conv1d(16, 32, 5, groups=2, bias=False),
+    nn.ConvTranspose2d(32, 64, 2, stride=2, bias=False)])
+def test_half_partials_of_convolutions(layer):
+    """The program has products, for the sake of the numbers; the costs are those of convolutions,
+    with partial sums of 2 bytes."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer.half()
+
+        def forward(self, x):
+            y = self.layer(torch.relu(x))
+            return y, poptorch.identity_loss(y.float(), "mean")
+
+    x = torch.zeros(4, layer.in_channels, *[28] * len(layer.kernel_size)).half()
+    costs, memory = [], []
+    for partials in (torch.float32, torch.float16):
+        options = quiet_options()
+        options.Precision.setPartialsType(partials)
+        net = Net()
+        model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
+        model.compile(x)
+        text, settings = model.ir("place"), {**settings_of(options), "half_partials": True}
+        costs.append(_C.op_costs(text, "gc200", settings))
+        memory.append(_C.tile_memory(text, "gc200", settings)[0]["categories"])
+    whole, parts = costs
+    forward = [cycles(whole, "convolution"), next(
+        c["cycles"] for c in parts if c["op"] == "float16_partials_matmul")]
+    assert forward[1] == pytest.approx(forward[0])
+    # The gradients are one op, or one product each.
+    assert cycles(parts, "float16_partials_matmul") == pytest.approx(
+        cycles(whole, "convolution", "convolution_backward"), rel=0.2)
+    assert cycles(parts, "cat", "constant_pad_nd", "slice_backward", "contiguous") == 0
+    assert memory[1]["activations"] <= 1.1 * memory[0]["activations"]

@@ -32,7 +32,7 @@ EFFECTS = {
         "tests/device/test_settings.py::test_each_ipu_has_its_proportion",
     "enableStableNorm": "tests/device/test_settings.py::test_stable_norms_take_longer",
     "Training.setConvolutionDithering":
-        "tests/device/test_settings.py::test_dithering_is_kept_for_the_memory_of_tiles",
+        "tests/device/test_settings.py::test_dithering_lowers_the_fullest_tile",
     "target": "tests/device/test_targets.py::test_what_chooses_the_target",
     "useOfflineIpuTarget": _DEVICE + "test_models_that_never_run",
     "connectionType": _DEVICE + "test_connection_type_says_when_the_device_is_taken",

@@ -230,10 +230,14 @@ COMPUTING = {
     **{f"set_overlap_for_{end}": _PUBLIC_OPS + "test_stream_overlap.py::test_streams_have_the_mode"
        for end in ("input", "output")},
     "MultiConv": _PUBLIC_OPS + "test_multi_conv.py::test_results_and_gradients_are_those_without",
-    **{f"MultiConv.{name}": _PUBLIC_OPS + "test_multi_conv.py::test_settings_are_in_the_ir"
-       for name in (
-        "availableMemoryProportions", "cycleBackOff", "enableConvDithering", "partialsTypes",
-        "perConvReservedTiles", "planType")},
+    **{f"MultiConv.{name}": f"tests/device/test_settings.py::test_{test}"
+       for name, test in {
+           "availableMemoryProportions": "each_convolution_of_a_group_has_its_memory",
+           "cycleBackOff": "cycle_back_off_takes_longer_and_fewer_tiles",
+           "enableConvDithering": "dithering_of_a_multi_convolution",
+           "partialsTypes": "partials_of_a_multi_convolution",
+           "perConvReservedTiles": "reserved_tiles_are_never_faster",
+           "planType": "a_parallel_multi_convolution_is_faster"}.items()},
     "recomputationCheckpoint":
         _API + "test_checkpoints.py::test_the_same_bits_in_less_memory",
     "nop": _PUBLIC_OPS + "test_tensor_hints.py::test_a_nop_stays_in_the_program",

@@ -3,6 +3,7 @@
 
 #include "device/cost/steps.h"
 #include "ir/op_name.h"
+#include "support/error.h"
 
 namespace poptorch::device {
 
@@ -12,8 +13,27 @@ int64_t entry(const ir::Dims& values, size_t i) {
   return values.size() == 1 ? values[0] : values[i];
 }
 
-// Of a convolution that is not transposed. The first of three spatial dimensions becomes images and
-// channels: no partition cuts it otherwise.
+struct Dimension {
+  int64_t input, output, kernel, stride, padding, dilation;
+};
+
+// The first of three spatial dimensions becomes images and channels: no partition cuts it
+// otherwise. `from_end`: 1 is the last dimension.
+void add_dimension(Problem& problem, size_t from_end, const Dimension& dim) {
+  if (from_end > 2) {
+    problem.batch *= dim.output;
+    problem.in_channels *= dim.kernel;
+    return;
+  }
+  problem.field[2 - from_end] = {.input = dim.input,
+                                 .output = dim.output,
+                                 .kernel = dim.kernel,
+                                 .stride = dim.stride,
+                                 .kernel_dilation = dim.dilation,
+                                 .is_padded = dim.padding > 0};
+}
+
+// Of a convolution that is not transposed.
 Problem problem_of(const Call& call, const ir::Dims& image, const ir::Dims& weight,
                    const ir::Dims& out, int64_t item_bytes) {
   Problem problem;
@@ -29,17 +49,9 @@ Problem problem_of(const Call& call, const ir::Dims& image, const ir::Dims& weig
   const ir::Dims dilation = call.attrs().get_ints(ir::attr::dilation);
   const size_t dims = image.size() - 2;
   for (size_t i = 0; i < dims; ++i) {
-    if (dims - i > 2) {
-      problem.batch *= out[i + 2];
-      problem.in_channels *= weight[i + 2];
-      continue;
-    }
-    problem.field[i + 2 - dims] = {.input = image[i + 2],
-                                   .output = out[i + 2],
-                                   .kernel = weight[i + 2],
-                                   .stride = entry(stride, i),
-                                   .kernel_dilation = entry(dilation, i),
-                                   .is_padded = entry(padding, i) > 0};
+    add_dimension(problem, dims - i,
+                  {image[i + 2], out[i + 2], weight[i + 2], entry(stride, i), entry(padding, i),
+                   entry(dilation, i)});
   }
   return problem;
 }
@@ -91,6 +103,28 @@ Cost convolution_backward_cost(const Call& call) {
 }
 
 }  // namespace
+
+Problem convolution_of(const ir::Dims& sizes) {
+  constexpr size_t head = 5, each = 6;
+  Problem forward{.batch = sizes[2],
+                  .groups = sizes[1],
+                  .in_channels = sizes[3],
+                  .out_channels = sizes[4],
+                  .item_bytes = 2,
+                  .partial_bytes = 2,
+                  .is_layer = true};
+  const size_t dims = (sizes.size() - head) / each;
+  for (size_t i = 0; i < dims; ++i) {
+    const int64_t* at = sizes.data() + head + i * each;
+    add_dimension(forward, dims - i, {at[0], at[1], at[2], at[3], at[4], at[5]});
+  }
+  switch (static_cast<Pass>(sizes[0])) {
+    case Pass::forward: return forward;
+    case Pass::backward: return backward_of(forward);
+    case Pass::weight_update: return weight_update_of(forward);
+  }
+  throw_internal_error(__FILE__, __LINE__, "conv_sizes", "not a pass");
+}
 
 std::vector<CostRow> convolution_costs() {
   return {{"convolution", convolution_cost}, {"convolution_backward", convolution_backward_cost}};

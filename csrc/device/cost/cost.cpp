@@ -89,6 +89,7 @@ Target compute_part(const Target& target, const Settings& settings) {
 }
 
 Cost cost_of(const ir::Op& op, const Target& target, const Settings& settings) {
+  if (op.attrs.has(im2col)) return {};
   const ops::OpDef& row = ops::op_def(op.name);
   ir::Op whole = ir::copy_apart(op);
   whole.attrs = ops::complete_attrs(row, op.attrs);

@@ -22,6 +22,13 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
+// Attributes of convolutions that the CPU computes as products. On an IPU they are convolutions.
+// Of the product: its pass, groups, images, channels of a group before and after, then for each
+// dimension the sizes before and after, kernel, stride, padding and dilation.
+inline constexpr ir::AttrName conv_sizes{std::string_view("conv_sizes")};
+// Of the ops that only order elements for the product, as im2col does: they cost nothing.
+inline constexpr ir::AttrName im2col{std::string_view("im2col")};
+
 struct Cost {
   // Cycles. They do not overlap.
   double compute = 0;

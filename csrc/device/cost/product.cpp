@@ -62,6 +62,10 @@ Cost matmul_cost(const Call& call) {
 Cost half_partials_cost(const Call& call) {
   Steps steps(call);
   if (is_empty(call, 0)) return steps.cost;
+  if (call.attrs().has(conv_sizes)) {
+    steps.add_product(convolution_of(call.attrs().get_ints(conv_sizes)));
+    return steps.cost;
+  }
   Problem problem = product_of(call, 0);
   problem.partial_bytes = std::min<int64_t>(2, problem.item_bytes);
   steps.add_product(problem);

@@ -70,6 +70,9 @@ std::vector<CostRow> recurrent_costs();
 std::vector<CostRow> reduction_costs();
 std::vector<CostRow> sorting_costs();
 
+// A pass of a float16 convolution with float16 partial sums; `sizes`: of the attribute conv_sizes.
+Problem convolution_of(const ir::Dims& sizes);
+
 // Any op that computes each element separately.
 Cost elementwise_cost(const Call& call);
 
