@@ -1,6 +1,5 @@
 """Where IPUs wait for one another before an exchange with the host."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from poptorch._reports.schedule import Schedule, Task
@@ -31,7 +30,8 @@ class Meetings:
         self._times = sorted(first.values())
         self._ipus = schedule.ipus
         self._attended = dict.fromkeys(self._ipus, 0)
-        self._arrivals: list[dict[int, float]] = [{} for _ in first]
+        self._missing = [len(self._ipus)] * len(first)
+        self._last = [0.0] * len(first)  # when the last IPU so far has arrived
 
     def time_of(self, task: Task, batch: int, what: str) -> float:
         """When the task ``begins`` or ``ends`` a micro-batch in the run without meetings."""
@@ -39,16 +39,19 @@ class Meetings:
 
     def is_due(self, ipu: int, time: float) -> bool:
         """Whether the IPU has a meeting before what it does at a time of the other run."""
-        return self._attended[ipu] < bisect_right(self._times, time)
+        number = self._attended[ipu]
+        return number < len(self._times) and self._times[number] <= time
 
     def arrive(self, ipu: int, time: float) -> None:
         """The IPU waits for its next meeting from ``time`` on."""
-        self._arrivals[self._attended[ipu]][ipu] = time
+        number = self._attended[ipu]
+        self._missing[number] -= 1
+        self._last[number] = max(self._last[number], time)
 
     def begin(self, ipu: int) -> float | None:
         """When the meeting begins for which the IPU waits; None: not all IPUs are there yet."""
-        arrivals = self._arrivals[self._attended[ipu]]
-        return max(arrivals.values()) if len(arrivals) == len(self._ipus) else None
+        number = self._attended[ipu]
+        return None if self._missing[number] else self._last[number]
 
     def leave(self, ipu: int) -> None:
         """The IPU has met the others."""

@@ -5,7 +5,7 @@ is done with it when what holds the results has room. IO tiles transfer meanwhil
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -102,39 +102,63 @@ class _Traffic:
     behind: list[Edge | Transfer] = field(default_factory=list)  # stores and outputs
 
 
+# Times, one for each micro-batch, and how many micro-batches before the one that is run.
+_Times = tuple[list[float], int]
+
+
+@dataclass
+class _Turn:
+    """What a task does in its turn, the same for each micro-batch. A program of hundreds of IPUs
+    has a million turns, so all that does not depend on the micro-batch is found before."""
+
+    task: Task
+    traffic: _Traffic
+    needs: list[_Times]  # what must have happened before the task begins
+    room: list[_Times]  # what must have begun before it ends
+    waits: list[list[float]]  # when its values are in streaming memory, for the IO tiles
+    before: list[tuple[str, float]]  # kinds and times of its transfers
+    compute: float
+    stores: list[tuple[list[float], float]]
+    outputs: list[float]
+    computes: list[float] = field(default_factory=list)  # when computation begins
+
+
 class Simulation:
     """One step of one replica.
 
+    Args:
+        schedule: of the program.
+        costs: of what the schedule has.
+        meets: False leaves the meetings out.
+        kept: micro-batches of which ``spans`` has what happens; None: all of them.
+
     Attributes:
         spans: of all IPUs, in the order in which each track of an IPU has them.
+        busy: by IPU, for how long its compute tiles do something.
         begins: by the name of a task, when it begins each micro-batch.
         ends: when its results are where they are read, in the same units.
     """
 
-    def __init__(self, schedule: Schedule, costs: Costs, meets: bool = True):
+    def __init__(self, schedule: Schedule, costs: Costs, meets: bool = True,
+                 kept: Container[int] | None = None):
         self.schedule, self._costs = schedule, costs
+        self._kept = range(schedule.micro_batches) if kept is None else kept
         self.spans: list[Span] = []
         self.begins: dict[str, list[float]] = {task.name: [] for task in schedule.tasks}
         self.ends: dict[str, list[float]] = {task.name: [] for task in schedule.tasks}
-        self._sources: dict[str, list[Edge]] = {task.name: [] for task in schedule.tasks}
-        self._targets: dict[str, list[Edge]] = {task.name: [] for task in schedule.tasks}
-        for edge in schedule.edges:
-            self._sources[edge.target].append(edge)
-            self._targets[edge.source].append(edge)
-        self._turns = _turns(schedule) if schedule.name == "sequential" else {}
         self._meetings = _meetings(schedule, costs) if meets else None
         self._news = 0  # of what others may wait for: ends of tasks, arrivals at meetings
         self._tasks = {task.name: task for task in schedule.tasks}
-        self._traffic = _traffic(schedule, costs)
-        # When computation begins, and when values are in streaming memory, on the IO tiles, or gone
-        # from these: of each micro-batch.
-        self._computes: dict[str, list[float]] = {task.name: [] for task in schedule.tasks}
+        # When values are in streaming memory, on the IO tiles, or gone from these: of each
+        # micro-batch.
         self._stored: dict[Edge, list[float]] = {edge: [] for edge in schedule.edges}
         self._arrived: dict[Edge | Transfer, list[float]] = defaultdict(list)
         self._gone: dict[Edge | Transfer, float] = defaultdict(float)
         # By IPU: when its compute tiles and its IO tiles have time for what comes next.
         self._free = dict.fromkeys(sorted({*schedule.ipus, *(s.ipu for s in schedule.steps)}), 0.0)
         self._io_free = dict.fromkeys(self._free, 0.0)
+        self.busy = dict.fromkeys(self._free, 0.0)
+        self._turns = self._all_turns()
         self._run_tasks()
         self._run_steps()
 
@@ -160,9 +184,9 @@ class Simulation:
 
     def _run_steps(self) -> None:
         """What follows the micro-batches; it waits for what overlaps only with these."""
-        for name, traffic in self._traffic.items():
-            ipu = self._tasks[name].ipu
-            done = [self._gone[item] for item in traffic.behind if _overlap(item) == "loop"]
+        for ipu, turns in self._turns.items():
+            done = [self._gone[item] for turn in turns for item in turn.traffic.behind
+                    if _overlap(item) == "loop"]
             self._free[ipu] = max([self._free[ipu], *done])
         for step in sorted(self.schedule.steps, key=lambda step: step.kind != "all_reduce"):
             self._spend(step.ipu, step.kind, self._costs.step(step))
@@ -170,97 +194,109 @@ class Simulation:
     def _spend(self, ipu: int, kind: str, cost: float, task: str | None = None,
                micro_batch: int | None = None) -> None:
         begin = self._free[ipu]
-        self._free[ipu] = begin + cost
-        self.spans.append(Span(ipu, kind, begin, begin + cost, task, micro_batch))
+        self._free[ipu] = end = begin + cost
+        self.busy[ipu] += end - begin
+        if micro_batch is None or micro_batch in self._kept:
+            self.spans.append(Span(ipu, kind, begin, end, task, micro_batch))
 
     def _worker(self, ipu: int) -> Iterator[bool]:
         """Runs the tasks of an IPU; it yields where it must wait."""
-        tasks = [task for task in self.schedule.tasks if task.ipu == ipu]
+        turns = self._turns[ipu]
         count = self.schedule.micro_batches
-        for number in range(max(task.offset for task in tasks) + count):
-            for task in tasks:
-                batch = number - task.offset
+        for number in range(max(turn.task.offset for turn in turns) + count):
+            for turn in turns:
+                batch = number - turn.task.offset
                 if 0 <= batch < count:
-                    yield from self._run(task, batch)
-        yield from self._meet(ipu, float("inf"))
+                    yield from self._run(turn, batch)
+        yield from self._meet(ipu, float("inf"), count - 1)
 
-    def _run(self, task: Task, batch: int) -> Iterator[bool]:
-        yield from self._meet_before(task, batch, "begins")
-        needs = self._needs(task, batch)
-        while any(len(times) <= number for times, number in needs):
-            yield True
-        times = [times[number] for times, number in needs]
-        self._free[task.ipu] = begin = max([self._free[task.ipu], *times])
-        self.begins[task.name].append(begin)
-        waits_for = [edge for edge in self._traffic[task.name].ahead if isinstance(edge, Edge)]
-        while any(len(self._stored[edge]) <= batch for edge in waits_for):
-            yield True
-        self._compute(task, batch)
-        full = [edge for edge in self._targets[task.name] if edge.depth <= batch]
-        if full:
-            yield from self._meet_before(task, batch, "ends")
-        while any(len(self.begins[edge.target]) <= batch - edge.depth for edge in full):
-            yield True
-        end = max([self._free[task.ipu],
-                   *(self.begins[edge.target][batch - edge.depth] for edge in full)])
-        self._free[task.ipu] = end
-        self.ends[task.name].append(end)
+    def _all_turns(self) -> dict[int, list[_Turn]]:
+        """By IPU, in the order in which a round has them."""
+        sources = _by_task((edge.target, edge) for edge in self.schedule.edges)
+        targets = _by_task((edge.source, edge) for edge in self.schedule.edges)
+        in_turn = _turns(self.schedule) if self.schedule.name == "sequential" else {}
+        found: dict[int, list[_Turn]] = {ipu: [] for ipu in self._free}
+        for name, traffic in _traffic(self.schedule, self._costs).items():
+            task = self._tasks[name]
+            needs = [(self.ends[edge.source], 0) for edge in sources[name] if edge.memory == "chip"]
+            needs += ((self._stored[edge], 0) for edge in traffic.loads)
+            needs += ((self.ends[one], lag) for one, lag in in_turn.get(name, ()))
+            loads = [("exchange", item) for item in traffic.copies + traffic.loads]
+            loads += (("host", item) for item in traffic.inputs)
+            found[task.ipu].append(_Turn(
+                task, traffic, needs, [(self.begins[edge.target], edge.depth)
+                                       for edge in targets[name]],
+                [self._stored[item] for item in traffic.ahead if isinstance(item, Edge)],
+                [(kind, self._load_cost(item)) for kind, item in loads], self._costs.task(task),
+                [(self._stored[edge], self._store_cost(edge)) for edge in traffic.stores],
+                [self._store_cost(item) for item in traffic.outputs]))
+        return found
+
+    def _run(self, turn: _Turn, batch: int) -> Iterator[bool]:
+        task = turn.task
+        name, ipu = task.name, task.ipu
+        if self._meetings is not None:
+            yield from self._meet(ipu, self._meetings.time_of(task, batch, "begins"), batch)
+        for times, lag in turn.needs:
+            while len(times) <= batch - lag:
+                yield True
+        begin = self._free[ipu] = _latest(self._free[ipu], turn.needs, batch)
+        self.begins[name].append(begin)
+        for times in turn.waits:
+            while len(times) <= batch:
+                yield True
+        self._compute(turn, batch)
+        if self._meetings is not None and any(depth <= batch for _, depth in turn.room):
+            yield from self._meet(ipu, self._meetings.time_of(task, batch, "ends"), batch)
+        for times, depth in turn.room:
+            while len(times) <= batch - depth:
+                yield True
+        end = self._free[ipu] = _latest(self._free[ipu], turn.room, batch)
+        self.ends[name].append(end)
         self._news += 1
 
-    def _needs(self, task: Task, batch: int) -> list[tuple[list[float], int]]:
-        """What must have happened before the task begins: lists of times, and places in them."""
-        needs = [(self.ends[edge.source], batch) for edge in self._sources[task.name]
-                 if edge.memory == "chip"]
-        needs += ((self._stored[edge], batch) for edge in self._traffic[task.name].loads)
-        needs += ((self.ends[name], batch - lag) for name, lag in self._turns.get(task.name, ())
-                  if batch >= lag)
-        return needs
-
-    def _compute(self, task: Task, batch: int) -> None:
-        traffic, ipu = self._traffic[task.name], task.ipu
-        for edge in traffic.copies + traffic.loads:
-            self._spend(ipu, "exchange", self._load_cost(edge), task.name, batch)
-        for transfer in traffic.inputs:
-            self._spend(ipu, "host", self._load_cost(transfer), task.name, batch)
+    def _compute(self, turn: _Turn, batch: int) -> None:
+        traffic, ipu, name = turn.traffic, turn.task.ipu, turn.task.name
+        for kind, cost in turn.before:
+            self._spend(ipu, kind, cost, name, batch)
         for item in traffic.ahead:
             if len(self._arrived[item]) <= batch:
-                self._bring(task, item)
+                self._bring(turn, item)
             self._free[ipu] = max(self._free[ipu], self._arrived[item][batch])
-        self._computes[task.name].append(self._free[ipu])
+        turn.computes.append(self._free[ipu])
         self._read_ahead(ipu)
-        self._spend(ipu, "compute", self._costs.task(task), task.name, batch)
-        for edge in traffic.stores:
-            self._spend(ipu, "exchange", self._store_cost(edge), task.name, batch)
-            self._stored[edge].append(self._free[ipu])
+        self._spend(ipu, "compute", turn.compute, name, batch)
+        for stored, cost in turn.stores:
+            self._spend(ipu, "exchange", cost, name, batch)
+            stored.append(self._free[ipu])
         for item in traffic.behind:
             self._free[ipu] = max(self._free[ipu], self._gone[item])
             if _overlap(item) != "step" or batch < self.schedule.micro_batches - 1:
-                self._send(task, item, batch, self._free[ipu])
-        for transfer in traffic.outputs:
-            self._spend(ipu, "host", self._store_cost(transfer), task.name, batch)
+                self._send(turn.task, item, batch, self._free[ipu])
+        for cost in turn.outputs:
+            self._spend(ipu, "host", cost, name, batch)
 
     # -- IO tiles ------------------------------------------------------------------------------
 
     def _continue_last_step(self) -> None:
         """The step before has loaded the first inputs, and left its last outputs to this one."""
-        for name, traffic in self._traffic.items():
-            for item in traffic.ahead:
+        for turn in (turn for turns in self._turns.values() for turn in turns):
+            for item in turn.traffic.ahead:
                 if _overlap(item) == "step":
                     self._arrived[item].append(0.0)
-            for item in traffic.behind:
+            for item in turn.traffic.behind:
                 if _overlap(item) == "step":
-                    self._send(self._tasks[name], item, self.schedule.micro_batches - 1, 0.0)
+                    self._send(turn.task, item, self.schedule.micro_batches - 1, 0.0)
 
     def _read_ahead(self, ipu: int) -> None:
         """Begins to load what tasks have room for, as one has just begun to compute."""
-        for name, traffic in self._traffic.items():
-            task = self._tasks[name]
-            for item in traffic.ahead if task.ipu == ipu else ():
+        for turn in self._turns[ipu]:
+            for item in turn.traffic.ahead:
                 number = len(self._arrived[item])
                 last = self.schedule.micro_batches + (_overlap(item) == "step")
-                has_room = 0 < number == len(self._computes[name]) and number < last
+                has_room = 0 < number == len(turn.computes) and number < last
                 if has_room and self._is_here(item, number, ipu):
-                    self._bring(task, item)
+                    self._bring(turn, item)
 
     def _is_here(self, item: Edge | Transfer, number: int, ipu: int) -> bool:
         """Whether the IO tiles need not wait for another IPU, or for a task that comes later."""
@@ -268,13 +304,13 @@ class Simulation:
             return True
         return self._tasks[item.source].ipu == ipu and len(self._stored[item]) > number
 
-    def _bring(self, task: Task, item: Edge | Transfer) -> None:
+    def _bring(self, turn: _Turn, item: Edge | Transfer) -> None:
         """Loads the next micro-batch, once the task has taken the one before."""
         number = len(self._arrived[item])
-        ready = self._computes[task.name][number - 1] if number else 0.0
+        ready = turn.computes[number - 1] if number else 0.0
         if isinstance(item, Edge):
             ready = max(ready, self._stored[item][number])
-        end = self._transfer(task, item, number, ready, self._load_cost(item))
+        end = self._transfer(turn.task, item, number, ready, self._load_cost(item))
         self._arrived[item].append(end)
 
     def _send(self, task: Task, item: Edge | Transfer, batch: int, ready: float) -> None:
@@ -287,8 +323,10 @@ class Simulation:
         """A row of the IO tiles; returns its end."""
         begin = max(self._io_free[task.ipu], ready)
         is_host = isinstance(item, Transfer) and item.memory == "host"
-        self.spans.append(Span(task.ipu, "host" if is_host else "exchange", begin, begin + cost,
-                               task.name, batch % self.schedule.micro_batches, "io"))
+        batch %= self.schedule.micro_batches
+        if batch in self._kept:
+            self.spans.append(Span(task.ipu, "host" if is_host else "exchange", begin, begin + cost,
+                                   task.name, batch, "io"))
         self._io_free[task.ipu] = begin + cost
         return begin + cost
 
@@ -308,12 +346,9 @@ class Simulation:
 
     # -- meetings ------------------------------------------------------------------------------
 
-    def _meet_before(self, task: Task, batch: int, what: str) -> Iterator[bool]:
-        if self._meetings is not None:
-            yield from self._meet(task.ipu, self._meetings.time_of(task, batch, what))
-
-    def _meet(self, ipu: int, time: float) -> Iterator[bool]:
-        """The meetings of an IPU before what it does at a time of the run without meetings."""
+    def _meet(self, ipu: int, time: float, batch: int) -> Iterator[bool]:
+        """The meetings of an IPU before what it does for a micro-batch, at a time of the run
+        without meetings."""
         meetings = self._meetings
         while meetings is not None and meetings.is_due(ipu, time):
             meetings.arrive(ipu, self._free[ipu])
@@ -328,8 +363,23 @@ class Simulation:
 def _meetings(schedule: Schedule, costs: Costs) -> Meetings | None:
     if schedule.sync != "full" or len(schedule.ipus) < 2 or not costs.sync():
         return None
-    alone = Simulation(schedule, costs, meets=False)
+    alone = Simulation(schedule, costs, meets=False, kept=())
     return Meetings(schedule, alone.begins, alone.ends)
+
+
+def _by_task(pairs: Iterator[tuple[str, Edge]]) -> dict[str, list[Edge]]:
+    found: dict[str, list[Edge]] = defaultdict(list)
+    for name, edge in pairs:
+        found[name].append(edge)
+    return found
+
+
+def _latest(time: float, others: list[_Times], batch: int) -> float:
+    """``time``, or the latest of the others."""
+    for times, lag in others:
+        if batch >= lag and times[batch - lag] > time:
+            time = times[batch - lag]
+    return time
 
 
 def _share(part: int, whole: int) -> float:
