@@ -7,6 +7,7 @@ import torch
 from poptorch._base.pytree import structure as pytree
 from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._estimate.analyzed_nodes import analyzed_nodes, recorded_nodes
+from poptorch._executor.placing import copied, with_memory
 from poptorch._optimizer.checks import parameters
 from poptorch._reports.analysis import Analysis, AnalyzedOperation
 from poptorch._runtime import settings
@@ -79,7 +80,7 @@ class _Analyzed:
         self._rows: list[AnalyzedOperation] = []
         self._wrapped = self._wrap(model, options)
         with plain_torch():
-            self._args = pytree.map_only(torch.Tensor, _with_memory, (args, kwargs))
+            self._args = pytree.map_only(torch.Tensor, with_memory, (args, kwargs))
 
     def result(self) -> Analysis:
         from poptorch._capture.refusals import Refusals  # heavy parts of torch
@@ -102,7 +103,8 @@ class _Analyzed:
 
     def _wrap(self, model, options) -> Wrapped:
         try:
-            return Wrapped(model, self._user_model, options, self._training, self._optimizer)
+            return Wrapped(model, self._user_model, options, self._training,
+                           copied(self._optimizer))
         except Error as error:
             self._refuse(type(self._optimizer).__name__, error)
             return Wrapped(model, self._user_model, options, self._training, None)
@@ -149,10 +151,3 @@ class _Analyzed:
                 reasons[name] = "the loss does not depend on it"
         where = loss and (place_text(loss["place"], loss["module"]) or "forward")
         return where, reasons
-
-
-def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor``, or one of its shape on the CPU if it has no values."""
-    if tensor.is_meta:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return tensor

@@ -42,9 +42,9 @@ def placed(model: torch.nn.Module, options: Options, args: tuple, kwargs: dict,
         raise TypeError(f"[{where}] model must be a torch.nn.Module, got {type(model).__name__}. "
                         f"Pass an object of the module's class.")
     with plain_torch():
-        args, kwargs = pytree.map_only(torch.Tensor, _with_memory, (args, kwargs))
+        args, kwargs = pytree.map_only(torch.Tensor, with_memory, (args, kwargs))
     training = optimizer is not None
-    wrapped = Wrapped(model, model, options, training, _copied(optimizer))
+    wrapped = Wrapped(model, model, options, training, copied(optimizer))
     groups = Groupings(model, options.replication_factor, lambda: False).weight_groups()
     made = translated(wrapped, wrapped.options, groups, args, kwargs, lambda step: None,
                       is_run=False)
@@ -55,17 +55,17 @@ def placed(model: torch.nn.Module, options: Options, args: tuple, kwargs: dict,
     return Placed(text, made.arguments.samples(), made.spec, wrapped.options)
 
 
-def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
+def with_memory(tensor: torch.Tensor) -> torch.Tensor:
     """``tensor``, or one of its shape on the CPU if it has no values. No value is written."""
     if tensor.is_meta or tensor.untyped_storage().device.type != "cpu":
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     return tensor
 
 
-def _copied(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+def copied(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
     """An optimizer with the same parameters and states, whose settings are its own."""
     if optimizer is None:
         return None
-    copied = copy.copy(optimizer)
-    copied.param_groups = [dict(group) for group in optimizer.param_groups]
-    return copied
+    made = copy.copy(optimizer)
+    made.param_groups = [dict(group) for group in optimizer.param_groups]
+    return made

@@ -118,11 +118,12 @@ class Analysis:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
-        refused = [f"\n{row.operation} is refused"
+        refused = [f"{row.operation} is refused"
                    f"{f' at {row.location}' if row.location else ''}: {row.reason}."
                    f"{f' {row.alternative}' if row.alternative else ''}" for row in self.refused]
         return "\n".join([f"{self.title}: {counts}", *self._training(),
-                          table.text(_TITLES, self._lines(), _LEFT), *dict.fromkeys(refused)])
+                          table.text(_TITLES, self._lines(), _LEFT), *([""] if refused else []),
+                          *dict.fromkeys(refused)])
 
     def _repr_html_(self) -> str:
         titles = [*_TITLES, "reason", "alternative"]
