@@ -69,7 +69,7 @@ def plot(path: str | Path, spans: list[Span], parts: dict[str, str], units: str)
                     "install poptorch[plot].") from missing
     lanes = _lanes(spans)
     rows = sum(height for _, height in lanes.values())
-    figure = Figure(figsize=(10, 0.9 + 0.4 * rows), layout="constrained")
+    figure = Figure(figsize=(10, 1.1 + 0.4 * rows), layout="constrained")
     axes = figure.subplots()
     kinds = {}
     for span in filter(_is_drawn, spans):
@@ -85,6 +85,6 @@ def plot(path: str | Path, spans: list[Span], parts: dict[str, str], units: str)
                     [_label(*lane) for lane in lanes])
     axes.set_ylim(rows, 0)
     axes.set_xlabel(f"time ({units})")
-    axes.legend(handles=[Patch(color=colour, label=kind) for kind, colour in kinds.items()],
-                loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=7, frameon=False)
+    figure.legend(handles=[Patch(color=colour, label=kind) for kind, colour in kinds.items()],
+                  loc="outside lower center", ncols=8, frameon=False)
     figure.savefig(path)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from poptorch import _C, testing
 from poptorch._base import switches
@@ -260,3 +261,14 @@ def test_notebooks_show_a_picture():
 def test_printed():
     assert repr(timeline(Pipeline(2, 3, "grouped"))) == (
         "relative span 8, idle share 25.0%\nIPU 0: idle share 25.0%\nIPU 1: idle share 25.0%")
+
+
+def test_the_legend_of_one_ipu_does_not_cover_the_label_of_the_axis(monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: figures.append(figure))
+    timeline(Pipeline(1, 3, "grouped")).plot("line.png")
+    figure = figures[0]
+    figure.draw_without_rendering()
+    legend, = figure.legends
+    label = figure.axes[0].xaxis.label
+    assert not legend.get_window_extent().overlaps(label.get_window_extent())
