@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -81,8 +81,8 @@ class Analysis:
 
     title: str
     rows: tuple[AnalyzedOperation, ...]
-    loss: str | None = None
-    not_trained: dict[str, str] = field(default_factory=dict)
+    loss: str | None
+    not_trained: dict[str, str]
 
     @property
     def counts(self) -> dict[str, int]:

@@ -89,6 +89,7 @@ EXECUTOR = {
     "DeviceReport.to_json": _REPORT + "test_files",
     "DeviceReport.to_html": _REPORT + "test_pages",
     "DeviceReport.diff": _REPORT + "test_differences",
+    "DeviceReport.opaque_ops": _REPORT + "test_ops_without_a_rule",
     "PoplarExecutor.ir": _API + "test_executor.py::test_reports",
     "PoplarExecutor.memory_report": _API + "test_executor.py::test_reports",
     "PoplarExecutor.op_report": _API + "test_executor.py::test_reports",
@@ -131,6 +132,11 @@ PARALLEL = {
     "estimate": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
     "analyze": "tests/estimate/test_analyze.py::test_all_refused_operations_are_listed",
     "Analysis": "tests/estimate/test_analyze.py::test_all_refused_operations_are_listed",
+    "Analysis.refused": "tests/estimate/test_analyze.py::test_all_refused_operations_are_listed",
+    **{f"Analysis.{name}":
+       "tests/estimate/test_analyze.py::test_native_and_opaque_operations_and_their_work"
+       for name in ("counts", "flops")},
+    "Analysis.to_json": "tests/estimate/test_analyze.py::test_text_html_and_json",
     "fit": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
     "Fit": "tests/estimate/test_fit.py::test_a_model_that_fits_needs_no_change",
     "Fit.apply": "tests/estimate/test_fit.py::test_more_ipus_where_weights_alone_are_too_large",

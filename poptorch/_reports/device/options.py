@@ -1,7 +1,7 @@
 """The report of a program that was compiled with some options."""
 
 from poptorch._device.cost_settings import settings_of, target_of
-from poptorch._reports.device.report import DeviceReport
+from poptorch._reports.device.report import DeviceReport, device_report
 from poptorch.options import Options
 from poptorch.options._row import shown
 
@@ -20,7 +20,7 @@ def report_of(text: str, options: Options, given: Options, samples: int, title: 
     """
     processes = options.Distributed.num_distributed_processes
     accumulation = options.Training.gradient_accumulation if is_training else 1
-    return DeviceReport.of_text(
+    return device_report(
         text, target=target_of(options), settings=settings_of(options),
         options_changed=changed_options(given), replicas=options.replication_factor,
         device_iterations=options.device_iterations, accumulation=accumulation,

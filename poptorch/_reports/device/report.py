@@ -66,38 +66,6 @@ class DeviceReport:
         self.memory: dict[str, int] = values["memory"]
         self.options: dict[str, str] = values["options"]
 
-    @classmethod
-    def of_text(cls, text: str, *, target: str | dict[str, Any], settings: dict[str, Any],
-                options_changed: dict[str, str], replicas: int, device_iterations: int,
-                accumulation: int, samples: int, title: str) -> "DeviceReport":
-        # The report of a program's text after the step "place". `samples`: of one step, of all
-        # replicas.
-        costs = _C.program_costs(text, target, settings)
-        ipus = _C.tile_memory(text, target, settings)
-        tasks = _C.task_report(text)
-        times = device_iterations * accumulation / tasks["micro_batches"]
-        schedule = Schedule.of_report(tasks)
-        cycles = Simulation(schedule, _DeviceTime(costs)).span * times
-        streams = Simulation(schedule, DeviceCosts(costs)).span * times - cycles
-        clock, limit = costs["clock_hz"], costs["tile_bytes"]
-        machine = target if isinstance(target, dict) else known_targets()[target]
-        memory = {name: sum(ipu["categories"][name] for ipu in ipus)
-                  for name in (ipus[0]["categories"] if ipus else ())}
-        has_room = memory.get("streaming", 0) <= machine["streaming_bytes"] * len(ipus)
-        return cls({
-            "format": FORMAT, "title": title, "target": costs["target"], "clock_hz": clock,
-            "tiles": costs["tiles"], "tile_bytes": limit,
-            "streaming_bytes": machine["streaming_bytes"],
-            "fits": has_room and all(ipu["peak_bytes"] <= limit for ipu in ipus),
-            "cycles": cycles, "interval": [cycles * factor for factor in costs["interval"]],
-            "seconds": cycles / clock, "throughput": samples * clock / cycles if cycles else 0.0,
-            "samples": samples, "replicas": replicas,
-            "host": {"call_seconds": costs["host_call_cycles"] / clock,
-                     "stream_seconds": streams / clock},
-            "options": options_changed, "memory": memory, "ipus": ipus, "ops": costs["ops"],
-            "schedule": {**tasks, "name": schedule.name},
-            "costs": {name: costs[name] for name in _COSTS}})
-
     @cached_property
     def tile_memory(self) -> TileMemory:
         """The memory of tiles: ``peak`` (bytes on the fullest tile), ``limit``, ``by_tile``, and
@@ -208,3 +176,35 @@ class DeviceReport:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def device_report(text: str, *, target: str | dict[str, Any], settings: dict[str, Any],
+                  options_changed: dict[str, str], replicas: int, device_iterations: int,
+                  accumulation: int, samples: int, title: str) -> DeviceReport:
+    """The report of a program's text after the step place. ``samples``: of one step, of all
+    replicas."""
+    costs = _C.program_costs(text, target, settings)
+    ipus = _C.tile_memory(text, target, settings)
+    tasks = _C.task_report(text)
+    times = device_iterations * accumulation / tasks["micro_batches"]
+    schedule = Schedule.of_report(tasks)
+    cycles = Simulation(schedule, _DeviceTime(costs)).span * times
+    streams = Simulation(schedule, DeviceCosts(costs)).span * times - cycles
+    clock, limit = costs["clock_hz"], costs["tile_bytes"]
+    machine = target if isinstance(target, dict) else known_targets()[target]
+    memory = {name: sum(ipu["categories"][name] for ipu in ipus)
+              for name in (ipus[0]["categories"] if ipus else ())}
+    has_room = memory.get("streaming", 0) <= machine["streaming_bytes"] * len(ipus)
+    return DeviceReport({
+        "format": FORMAT, "title": title, "target": costs["target"], "clock_hz": clock,
+        "tiles": costs["tiles"], "tile_bytes": limit,
+        "streaming_bytes": machine["streaming_bytes"],
+        "fits": has_room and all(ipu["peak_bytes"] <= limit for ipu in ipus),
+        "cycles": cycles, "interval": [cycles * factor for factor in costs["interval"]],
+        "seconds": cycles / clock, "throughput": samples * clock / cycles if cycles else 0.0,
+        "samples": samples, "replicas": replicas,
+        "host": {"call_seconds": costs["host_call_cycles"] / clock,
+                 "stream_seconds": streams / clock},
+        "options": options_changed, "memory": memory, "ipus": ipus, "ops": costs["ops"],
+        "schedule": {**tasks, "name": schedule.name},
+        "costs": {name: costs[name] for name in _COSTS}})
