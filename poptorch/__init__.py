@@ -33,6 +33,7 @@ from poptorch._reports.analysis import Analysis as Analysis
 from poptorch._reports.device.report import DeviceReport as DeviceReport
 from poptorch._runtime.hooks import registerPostCompileHook as registerPostCompileHook
 from poptorch._runtime.hooks import registerPreCompileHook as registerPreCompileHook
+from poptorch._torch_compile.compile import compile as compile
 from poptorch.blocks import Attribute as Attribute
 from poptorch.blocks import BeginBlock as BeginBlock
 from poptorch.blocks import Block as Block

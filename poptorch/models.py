@@ -1,6 +1,7 @@
 """The two functions that wrap a module."""
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -96,12 +97,22 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
                           poptorch_version=__version__, optimizer=optimizer)
 
 
-def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> PoplarExecutor:
-    """Wraps a module for inference.
+class _Function(torch.nn.Module):
+    """A module whose ``forward`` is a function."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.forward = function
+
+
+def inferenceModel(model: torch.nn.Module | Callable[..., Any],
+                   options: Options | None = None) -> PoplarExecutor:
+    """Wraps a module or a function for inference.
 
     Args:
         model: the module, or a ``torch.export.ExportedProgram``, or the executor of a
-            :func:`trainingModel` (its module is used). Call ``eval()`` on a module first where
+            :func:`trainingModel` (its module is used). Or a function of tensors, such as
+            ``lambda x: x.softmax(-1)``. Call ``eval()`` on a module first where
             dropout or batch norm is to behave as in evaluation.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
 
@@ -128,6 +139,8 @@ def inferenceModel(model: torch.nn.Module, options: Options | None = None) -> Po
         model = model.model
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
+    if isinstance(model, FunctionType):
+        model = _Function(model)
     return PoplarExecutor(model=model, options=options, training=False,
                           poptorch_version=__version__)
 

@@ -1,0 +1,1 @@
+"""Compiled parts of eager programs: ``torch.compile(backend="poptorch")``, ``poptorch.compile``."""
