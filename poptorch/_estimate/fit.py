@@ -83,6 +83,7 @@ def fit(model: torch.nn.Module, options: Options, *inputs: Any,
     the optimizer or activations in streaming memory, smaller micro-batches and more IPUs. The
     search adds the change that helps most until the model fits, then leaves out what is not needed.
     It prefers few changes, then few IPUs, then few cycles. Each result comes from :func:`estimate`.
+    Blocks that ``forward`` itself begins, with :class:`poptorch.Block`, stay where they are.
     The model, the options and the optimizer stay as they are.
 
     Args:
