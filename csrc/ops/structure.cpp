@@ -185,8 +185,8 @@ std::vector<OpDef> structure_ops() {
                  "the replica), single_pipeline or replica_and_ladder (none). `schedule` is that "
                  "of a pipeline: grouped, interleaved, sequential or fill_drain. `cyclic`: the "
                  "stages depend on each other in a cycle, so they run in turn. `recomputation`: "
-                 "whether backward tasks recompute the values that forward tasks do not keep; off, stages, "
-                 "or auto: in pipelines.",
+                 "whether backward tasks recompute the values that forward tasks do not keep; off, "
+                 "stages, or auto: in pipelines.",
                  {},
                  {{"kind", "", true},
                   {"blocks", ir::AttrList{}},
