@@ -182,11 +182,7 @@ std::vector<OpDef> structure_ops() {
                  "do; the step place replaces them by `stages`, the number of stages. `phases` "
                  "counts those of the forward pass, `io_tiles` the tiles of each IPU that only "
                  "transfer, `sync` which IPUs meet before one talks to the host: full (all of "
-<<<<<<< HEAD
                  "the replica), single_pipeline or replica_and_ladder (none). `schedule`: that of "
-=======
-                 "the replica), single_pipeline or replica_and_ladder (none). `schedule` is that of "
->>>>>>> words
                  "a pipeline: grouped, interleaved, sequential or fill_drain. `cyclic`: the stages "
                  "depend on each other in a cycle, so they run in turn. `recomputation`: whether "
                  "backward tasks recompute the values that forward tasks do not keep; off, stages, "
