@@ -28,8 +28,8 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
 
     Args:
         function_or_module: a module is compiled in place, as by ``torch.nn.Module.compile``. Its
-            parameters, hooks and ``state_dict`` do not change, and it can be part of another
-            module.
+            parameters and ``state_dict`` do not change, and it can be part of another module.
+            Register hooks before the first call: torch.compile does not see later ones.
         options: how to compile and run; None: the defaults. ``deviceIterations``,
             ``replicationFactor`` and ``gradientAccumulation`` must be 1.
 

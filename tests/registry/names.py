@@ -54,6 +54,7 @@ OPTIONS = {
 
 EXECUTOR = {
     "trainingModel": _API + "test_executor.py::test_training_changes_the_module",
+    "compile": "tests/torch_compile/test_compile.py::test_modules_of_torch_are_compiled",
     "inferenceModel": _API + "test_executor.py::test_inference_equals_eager",
     "PoplarExecutor": _API + "test_executor.py::test_inference_equals_eager",
     "PoplarExecutor.__call__": _API + "test_executor.py::test_inference_equals_eager",

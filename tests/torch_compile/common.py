@@ -38,6 +38,7 @@ def steps(net, batches, make_optimizer):
         (result["out"].square().mean() + result["features"][0].sum()).backward()
         optimizer.step()
         found.append((result["out"].detach(), result["features"], x.grad))
+    net = getattr(net, "_orig_mod", net)  # of torch.compile
     grads = {name: parameter.grad for name, parameter in net.named_parameters()}
     return found, grads, copy.deepcopy(net.state_dict())
 
