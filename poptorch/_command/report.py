@@ -11,7 +11,6 @@ from poptorch.errors import Error
 from poptorch.options import Options
 
 
-
 def report_file(arguments) -> None:
     """Prints or writes the report of a model in a file; see ``report_parser``."""
     suffix = Path(arguments.output or "").suffix
