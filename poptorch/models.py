@@ -27,9 +27,9 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
     tuples, lists and dictionaries of tensors.
 
     Without ``loss``, the module's ``forward`` returns its loss (alone or among other things). One
-    loss must stand out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's loss functions,
-    or the only number returned that is computed from these. A loss that depends on no parameter
-    updates nothing, which is warned of.
+    loss must stand out: marked by :func:`poptorch.identity_loss`, or computed by one of PyTorch's
+    loss functions, or the only number returned that is computed from these. A loss that depends on
+    no parameter updates nothing, which is warned of.
 
     Args:
         model: the module. Its parameters are trained; reading them shows the trained values.

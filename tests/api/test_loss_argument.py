@@ -101,8 +101,8 @@ def test_structured_targets():
     torch.testing.assert_close(loss.reshape(()), 2 * out.square().mean())
 
 
-def refused(match, kind=poptorch.Error, net=None, loss=torch.nn.CrossEntropyLoss(), args=(X, TARGET),
-            **named):
+def refused(match, kind=poptorch.Error, net=None, loss=torch.nn.CrossEntropyLoss(),
+            args=(X, TARGET), **named):
     with pytest.raises(kind, match=match):
         poptorch.trainingModel(net or torch.nn.Linear(4, 3), quiet_options(), loss=loss)(
             *args, **named)
