@@ -121,7 +121,7 @@ double peak_with_gaps(const Cost& cost, const Target& target) {
   if (cost.interleaved_bytes > 0) {
     return start + reserved + cost.interleaved_bytes + std::max(0.0, below - start);
   }
-  return static_cast<double>(target.element_bytes) + below;
+  return below + (cost.has_elements ? static_cast<double>(target.element_bytes) : 0);
 }
 
 }  // namespace poptorch::device

@@ -40,6 +40,7 @@ struct Cost {
   double temporary_bytes = 0;   // while the op runs
   double operand_bytes = 0;     // operands and results
   double interleaved_bytes = 0;  // of the temporary ones: partial sums of the matrix unit
+  bool has_elements = false;  // operands are read together: each needs memory elements of its own
   bool is_bound = false;  // no rule for the op: the least by its bytes and FLOPs
   std::string plan;       // of a product or look-up, in words
 

@@ -52,7 +52,8 @@ Cost difference_backward_cost(const Call& call) {
 // The labels of the lattice are cut over the tiles, and the time steps wait for one another. Cycles
 // are fitted to six rows of one benchmark: a step of neighbours needs no set-up of an exchange;
 // every class is looked at; several sequences meet in one exchange.
-Cost lattice_cost(const Call& call, const ir::Type& log_probs, const ir::Type& targets) {
+Cost lattice_cost(const Call& call, const ir::Type& log_probs, const ir::Type& targets,
+                  bool is_backward) {
   Steps steps(call);
   if (log_probs.numel() == 0) return steps.cost;
   constexpr double class_cycles = 7.5, sequence_cycles = 90, cell_cycles = 120;
@@ -69,13 +70,19 @@ Cost lattice_cost(const Call& call, const ir::Type& log_probs, const ir::Type& t
   steps.cost.sync += time * target.sync_cycles;
   steps.cost.steps += time;
   steps.add_elementwise(call.share(log_probs), ir::item_bytes(log_probs.dtype), 12);
+  steps.cost.has_elements = false;
+  if (is_backward) {
+    // A label has its own sums of the gradient, for all times and classes, until the end.
+    const double own_labels = std::ceil(labels * batch / static_cast<double>(target.tiles));
+    steps.use_temporary(4 * own_labels * time * classes);
+  }
   return steps.cost;
 }
 
-Cost ctc_cost(const Call& call) { return lattice_cost(call, call.operand(0), call.operand(1)); }
+Cost ctc_cost(const Call& call) { return lattice_cost(call, call.operand(0), call.operand(1), false); }
 
 Cost ctc_backward_cost(const Call& call) {
-  return lattice_cost(call, call.operand(1), call.operand(2));
+  return lattice_cost(call, call.operand(1), call.operand(2), true);
 }
 
 }  // namespace

@@ -15,10 +15,15 @@ double own_cycles(double elements, int64_t item, const Target& target) {
   return workers_cycles(std::ceil(elements * static_cast<double>(item) / 8), 3, target, base);
 }
 
+<<<<<<< HEAD
 // The input is spread over the tiles: each sums its part, then a tree of tiles sums the rest.
 // Partial sums of float16 are float32.
+=======
+// The input is spread over the tiles: each sums what it has, then a tree of tiles sums the rest.
+// Partial sums of float16 are float32, and cast at the end: fitted to ten rows, one step.
+>>>>>>> accuracy
 void add_tree(Steps& steps, const Call& call, double outputs, double depth, int64_t item,
-              double passes = 1) {
+              double passes = 1, bool is_sum = false) {
   const auto tiles = static_cast<double>(call.target.tiles);
   const double inputs = call.share(outputs * depth, item);
   const double own_outputs = std::max(1.0, std::ceil(outputs / tiles));
@@ -32,6 +37,7 @@ void add_tree(Steps& steps, const Call& call, double outputs, double depth, int6
     steps.add(own_cycles(part * factor, 4, call.target),
               part * factor * 4 / call.target.exchange_bytes, passes);
   }
+  if (is_sum && item == 2 && stages > 0) steps.add_elementwise(own_outputs, 4, 1, passes);
   steps.use_temporary(4 * outputs * left / tiles);
 }
 
@@ -51,12 +57,12 @@ Shape shape_of(const Call& call) {
   return out;
 }
 
-template <int passes>
+template <int passes, bool is_sum = false>
 Cost reduction_cost(const Call& call) {
   Steps steps(call);
   if (call.operand(0).numel() == 0) return steps.cost;
   const Shape shape = shape_of(call);
-  add_tree(steps, call, shape.outputs, shape.depth, shape.item, passes);
+  add_tree(steps, call, shape.outputs, shape.depth, shape.item, passes, is_sum);
   return steps.cost;
 }
 
@@ -82,12 +88,12 @@ Cost running_cost(const Call& call) {
 }  // namespace
 
 std::vector<CostRow> reduction_costs() {
-  return {{"sum", reduction_cost<1>},   {"mean", reduction_cost<1>},
-          {"prod", reduction_cost<1>},  {"amax", reduction_cost<1>},
+  return {{"sum", reduction_cost<1, true>},  {"mean", reduction_cost<1, true>},
+          {"prod", reduction_cost<1, true>}, {"amax", reduction_cost<1>},
           {"amin", reduction_cost<1>},  {"all", reduction_cost<1>},
           {"any", reduction_cost<1>},   {"argmax", reduction_cost<2>},
           {"argmin", reduction_cost<2>}, {"max_dim", reduction_cost<2>},
-          {"min_dim", reduction_cost<2>}, {"var", reduction_cost<2>},
+          {"min_dim", reduction_cost<2>}, {"var", reduction_cost<2, true>},
           {"logsumexp", logsumexp_cost}, {"cumsum", running_cost},
           {"cumprod", running_cost}};
 }

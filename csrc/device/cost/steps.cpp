@@ -67,6 +67,7 @@ Steps::Steps(const Call& call) : call_(call) {
   const auto tiles = static_cast<double>(call.target.tiles);
   cost.compute = call.target.op_cycles;
   cost.operand_bytes = (ops::operands_bytes(call) + ops::results_bytes(call)) / tiles;
+  cost.has_elements = call.count() > 1;
 }
 
 void Steps::add(double compute, double exchange, double times) {

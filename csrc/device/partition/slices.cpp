@@ -18,12 +18,13 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 // set-up.
 constexpr double look_up_factor = 1.22;
 constexpr double second_exchange_factor = 2.5;
-constexpr double output_copy_cycles = 0.32;   // a byte
+// Copies of pieces: an element of 2 bytes takes as long as one of 4.
+constexpr double output_copy_cycles = 1.28;   // an element
 constexpr double second_stage_cycles = 2300;  // set-up of an exchange of many small pieces
 constexpr double uneven_cycles = 1970;        // the same where parts of the table differ
 constexpr double update_exchange_factor = 1.2;
-constexpr double update_output_cycles = 1.2;  // a byte
-constexpr double update_input_cycles = 0.75;   // a byte
+constexpr double update_output_cycles = 4.8;  // an element
+constexpr double update_input_cycles = 3;     // an element
 
 double as_double(int64_t n) { return static_cast<double>(n); }
 
@@ -119,8 +120,7 @@ class Planner {
       set_up = second_stage_cycles + (p_.rows % c.row_splits == 0 ? 0 : uneven_cycles);
     }
     const auto serial = as_double(c.serial);
-    const double output = as_double(p_.lookups * p_.elements * p_.item_bytes) /
-                          as_double(target_.tiles);
+    const double output = as_double(p_.lookups * p_.elements) / as_double(target_.tiles);
     plan.compute = look_up_factor * compute * serial + output_copy_cycles * output;
     plan.exchange = 1.1 * first + (second_exchange_factor * second + set_up) * serial;
     plan.steps = 1 + (c.row_splits > 1 ? 1 : 0) + serial;
@@ -158,8 +158,8 @@ class Planner {
     if (c.lookup_splits == 1) rest += 2 * excess_bytes(c) / rate;  // there and back
     const auto serial = as_double(c.serial);
     const auto tiles = as_double(target_.tiles);
-    const double input = as_double(p_.lookups * p_.elements * p_.item_bytes) / tiles;
-    const double output = as_double(p_.rows * p_.elements * p_.item_bytes) / tiles;
+    const double input = as_double(p_.lookups * p_.elements) / tiles;
+    const double output = as_double(p_.rows * p_.elements) / tiles;
     plan.compute = vertex * serial + 1.2 * rest + update_output_cycles * output +
                    update_input_cycles * input;
     plan.exchange = update_exchange_factor * updates * serial;
