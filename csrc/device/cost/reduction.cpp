@@ -15,13 +15,8 @@ double own_cycles(double elements, int64_t item, const Target& target) {
   return workers_cycles(std::ceil(elements * static_cast<double>(item) / 8), 3, target, base);
 }
 
-<<<<<<< HEAD
 // The input is spread over the tiles: each sums its part, then a tree of tiles sums the rest.
-// Partial sums of float16 are float32.
-=======
-// The input is spread over the tiles: each sums what it has, then a tree of tiles sums the rest.
 // Partial sums of float16 are float32, and cast at the end: fitted to ten rows, one step.
->>>>>>> accuracy
 void add_tree(Steps& steps, const Call& call, double outputs, double depth, int64_t item,
               double passes = 1, bool is_sum = false) {
   const auto tiles = static_cast<double>(call.target.tiles);
