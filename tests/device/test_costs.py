@@ -128,3 +128,43 @@ def test_an_unknown_target():
     with pytest.raises(poptorch.Error, match=r"\[target\] there is no target \"gc3\". Use one of "
                                              "gc2, gc200, bow, c600, small"):
         cost(product(8, 8, 8), "gc3")
+
+
+def test_operands_that_are_read_together_lie_apart():
+    element = next(t["element_bytes"] for t in _C.targets() if t["name"] == "gc200")
+
+    def gap(text):
+        one = cost(text)
+        return one["peak_with_gaps"] - sum(one[f"{kind}_bytes"] for kind in (
+            "always", "operand", "temporary"))
+
+    assert gap(unary("relu", 4096)) == 0
+    assert gap("graph main {\n  %x = input {index=0} : f16[4096]\n"
+               "  %y = add %x, %x : f16[4096]\n  output %y\n}\n") == element
+
+
+def test_sums_of_float16_are_cast():
+    def total(dtype, op="sum"):
+        return cost(f"graph main {{\n  %x = input {{index=0}} : {dtype}[4,4096]\n"
+                    f"  %y = {op} %x {{dim=[1]}} : {dtype}[4]\n  output %y\n}}\n")
+
+    assert total("f16")["steps"] == total("f32")["steps"] + 1
+    assert total("f16", "amax")["steps"] == total("f32", "amax")["steps"]
+
+
+def test_the_gradient_of_ctc_has_sums_of_each_label():
+    def temporary(labels, classes):
+        return cost(f"""graph main {{
+          %x = input {{index=0}} : f32[100,2,{classes}]
+          %g = input {{index=1}} : f32[2]
+          %t = input {{index=2}} : i32[2,{labels}]
+          %n = input {{index=3}} : i32[2]
+          %a = input {{index=4}} : f32[2,100,{2 * labels + 1}]
+          %y = ctc_loss_backward %g, %x, %t, %n, %n, %g, %a : f32[100,2,{classes}]
+          output %y
+        }}
+        """)["temporary_bytes"]
+
+    assert temporary(50, 30) == temporary(100, 30) == 4 * 100 * 30
+    assert temporary(1000, 30) == 3 * temporary(100, 30)  # 4002 labels, 1472 tiles
+    assert temporary(100, 60) == 2 * temporary(100, 30)

@@ -79,7 +79,9 @@ Cost lattice_cost(const Call& call, const ir::Type& log_probs, const ir::Type& t
   return steps.cost;
 }
 
-Cost ctc_cost(const Call& call) { return lattice_cost(call, call.operand(0), call.operand(1), false); }
+Cost ctc_cost(const Call& call) {
+  return lattice_cost(call, call.operand(0), call.operand(1), false);
+}
 
 Cost ctc_backward_cost(const Call& call) {
   return lattice_cost(call, call.operand(1), call.operand(2), true);
