@@ -189,14 +189,16 @@ class Simulation:
                     if _overlap(item) == "loop"]
             self._free[ipu] = max([self._free[ipu], *done])
         for step in sorted(self.schedule.steps, key=lambda step: step.kind != "all_reduce"):
-            self._spend(step.ipu, step.kind, self._costs.step(step))
+            self._spend(step.ipu, step.kind, self._costs.step(step),
+                        near=self.schedule.micro_batches - 1)
 
     def _spend(self, ipu: int, kind: str, cost: float, task: str | None = None,
-               micro_batch: int | None = None) -> None:
+               micro_batch: int | None = None, near: int | None = None) -> None:
+        """``near``: the micro-batch with which the span is kept, where it belongs to none."""
         begin = self._free[ipu]
         self._free[ipu] = end = begin + cost
         self.busy[ipu] += end - begin
-        if micro_batch is None or micro_batch in self._kept:
+        if (near if micro_batch is None else micro_batch) in self._kept:
             self.spans.append(Span(ipu, kind, begin, end, task, micro_batch))
 
     def _worker(self, ipu: int) -> Iterator[bool]:
@@ -356,7 +358,7 @@ class Simulation:
             while (begin := meetings.begin(ipu)) is None:
                 yield True
             self._free[ipu] = begin
-            self._spend(ipu, "sync", self._costs.sync())
+            self._spend(ipu, "sync", self._costs.sync(), near=batch)
             meetings.leave(ipu)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from poptorch._reports import timeline_drawing, timeline_trace
@@ -48,7 +49,8 @@ class Timeline:
     """
 
     def __init__(self, schedule: Schedule, costs: Costs, replicas: int = 1):
-        self._simulation = Simulation(schedule, costs)
+        self._schedule, self._costs = schedule, costs
+        self._simulation = Simulation(schedule, costs, kept=())
         self._replicas = replicas
         self.units: str = costs.units
         self.span: float = self._simulation.span
@@ -58,18 +60,39 @@ class Timeline:
         """The IPUs that do something, rising. Those that ``autoRoundNumIPUs`` adds are left out."""
         return self._simulation.ipus
 
+    @cached_property
+    def _whole(self) -> Simulation:
+        """With what happens to all micro-batches: millions of spans on hundreds of IPUs."""
+        return Simulation(self._schedule, self._costs)
+
     @property
     def rows(self) -> list[Row]:
         """A :class:`Row` for all that happens, by replica, IPU, track and time. The compute rows of
         an IPU fill the span; what costs nothing has a row that ends where it begins."""
-        spans = list(self._spans())
+        spans = list(self._spans(self._whole))
         return [Row(replica, span.ipu, span.kind, span.task, span.micro_batch, span.begin, span.end,
                     span.track)
                 for replica in range(self._replicas) for span in spans]
 
-    def _spans(self) -> Iterator[Span]:
+    def _few_rows(self, most: int) -> tuple[list[Row], list[int]]:
+        """The rows of one replica. Where they may be more than `most`: those of as many of the
+        first and of the last micro-batches as there is room for, without idle rows. Then the first
+        and the last of the other micro-batches."""
+        schedule = self._schedule
+        count = schedule.micro_batches
+        of_each = 2 * (2 * len(schedule.tasks) + len(schedule.edges) + len(schedule.transfers))
+        ends = max(1, most // of_each // 2) if of_each else count
+        if 2 * ends >= count:
+            return [row for row in self.rows if row.replica == 0], []
+        kept = {*range(ends), *range(count - ends, count)}
+        found = Simulation(schedule, self._costs, kept=kept).spans
+        found.sort(key=lambda span: (span.ipu, span.track == "io"))
+        return ([Row(0, span.ipu, span.kind, span.task, span.micro_batch, span.begin, span.end,
+                     span.track) for span in found], [ends, count - ends - 1])
+
+    def _spans(self, simulation: Simulation) -> Iterator[Span]:
         of_ipu: dict[int, list[Span]] = {ipu: [] for ipu in self.ipus}
-        for span in self._simulation.spans:
+        for span in simulation.spans:
             of_ipu[span.ipu].append(span)
         for ipu, spans in of_ipu.items():
             free = 0.0
@@ -109,8 +132,7 @@ class Timeline:
             raise ValueError(f"[idle_share] the program uses the IPUs {used}, got {ipu!r}. Give "
                              f"one of them.")
         ipus = used if ipu is None else [ipu]
-        busy = sum(span.end - span.begin for span in self._simulation.spans
-                   if span.ipu in ipus and span.track == "compute")
+        busy = sum(self._simulation.busy[one] for one in ipus)
         whole = len(ipus) * self.span
         return (whole - busy) / whole if whole else 0.0
 
@@ -121,7 +143,7 @@ class Timeline:
         Args:
             path: of the JSON file. One unit of the timeline is a microsecond in it.
         """
-        timeline_trace.write(path, self._simulation, self._replicas)
+        timeline_trace.write(path, self._whole, self._replicas)
 
     def plot(self, path: str | Path) -> None:
         """Draws the timeline of one replica, with the micro-batches' numbers. IO tiles have a thin
@@ -136,10 +158,10 @@ class Timeline:
             poptorch.Error: matplotlib is not installed.
             ValueError: matplotlib does not know the format.
         """
-        timeline_drawing.plot(path, list(self._spans()), self._parts(), self.units)
+        timeline_drawing.plot(path, list(self._spans(self._whole)), self._parts(), self.units)
 
     def _parts(self) -> dict[str, str]:
-        return {task.name: task.part for task in self._simulation.schedule.tasks}
+        return {task.name: task.part for task in self._schedule.tasks}
 
     def __repr__(self) -> str:
         ipus = self.ipus
@@ -148,4 +170,4 @@ class Timeline:
         return "\n".join(lines if len(ipus) > 1 else lines[:1])
 
     def _repr_html_(self) -> str:
-        return timeline_drawing.svg(list(self._spans()), self._parts(), self.span)
+        return timeline_drawing.svg(list(self._spans(self._whole)), self._parts(), self.span)

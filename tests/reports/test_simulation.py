@@ -6,6 +6,7 @@ import pytest
 
 from poptorch._reports.schedule import Edge, Schedule, Task
 from poptorch._reports.simulation import Simulation, StageCosts
+from poptorch._reports.timeline import Timeline
 from tests.tasks.pipelines import Pipeline, drawn
 from tests.tasks.test_schedule import scheduled
 
@@ -55,3 +56,29 @@ def test_a_priced_input_delays_the_compute_of_its_task():
     begins = [span.begin for span in simulation.spans
               if (span.task, span.kind) == (first.name, "compute")]
     assert first.bytes_in > 0 and begins == [first.bytes_in]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_simulation_keeps_the_spans_of_some_micro_batches(seed):
+    schedule = Schedule(scheduled(drawn(random.Random(seed))))
+    costs, count = ByteCosts(host=2.0, edge=3.0), schedule.micro_batches
+    whole = Simulation(schedule, costs)
+    for kept in ((), {0}, {0, count - 1}):
+        some = Simulation(schedule, costs, kept=kept)
+        assert (some.span, some.busy) == (whole.span, whole.busy)
+        assert [span for span in some.spans if span.micro_batch is not None] == [
+            span for span in whole.spans if span.micro_batch in kept]
+    for ipu in whole.ipus:
+        spans = [span for span in whole.spans if (span.ipu, span.track) == (ipu, "compute")]
+        assert whole.busy[ipu] == sum(span.end - span.begin for span in spans)
+
+
+def test_few_rows_are_those_of_the_first_and_last_micro_batches():
+    schedule = Schedule(scheduled(Pipeline(2, 8, "interleaved")))
+    line = Timeline(schedule, ByteCosts(host=1.0, edge=1.0))
+    rows, left_out = line._few_rows(1)
+    assert left_out == [1, 6]
+    assert {row.micro_batch for row in rows} == {0, 7}
+    assert [row for row in rows if row.micro_batch is not None] == [
+        row for row in line.rows if row.micro_batch in (0, 7)]
+    assert line._few_rows(10_000) == (line.rows, [])

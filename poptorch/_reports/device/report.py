@@ -18,6 +18,7 @@ from poptorch.errors import Error
 from poptorch.options._target import rows as known_targets
 
 FORMAT = 1
+_MOST_ROWS = 200_000  # of the timeline in a file
 _COSTS = ("tasks", "edges", "host", "steps", "host_call_cycles", "sync_cycles", "error")
 
 
@@ -146,10 +147,12 @@ class DeviceReport:
     def _whole(self) -> dict[str, Any]:
         """All values, with the rows of the timeline."""
         line = self.timeline
+        found, left_out = line._few_rows(_MOST_ROWS)
         rows = [[row.ipu, row.kind, row.task, row.micro_batch, row.begin, row.end, row.track]
-                for row in line.rows if row.replica == 0]
-        return self._values | {"timeline": {"units": line.units, "span": line.span,
-                                            "replicas": self._values["replicas"], "rows": rows}}
+                for row in found]
+        return self._values | {"timeline": {
+            "units": line.units, "span": line.span, "replicas": self._values["replicas"],
+            "left_out": left_out, "rows": rows}}
 
     def diff(self, other: "DeviceReport") -> str:
         """The differences between this report and another report, as text.
@@ -188,14 +191,15 @@ def device_report(text: str, *, target: str | dict[str, Any], settings: dict[str
     tasks = _C.task_report(text)
     times = device_iterations * accumulation / tasks["micro_batches"]
     schedule = Schedule.of_report(tasks)
-    cycles = Simulation(schedule, _DeviceTime(costs)).span * times
-    streams = Simulation(schedule, DeviceCosts(costs)).span * times - cycles
+    line = Timeline(schedule, DeviceCosts(costs), replicas)
+    cycles = Simulation(schedule, _DeviceTime(costs), kept=()).span * times
+    streams = line.span * times - cycles
     clock, limit = costs["clock_hz"], costs["tile_bytes"]
     machine = target if isinstance(target, dict) else known_targets()[target]
     memory = {name: sum(ipu["categories"][name] for ipu in ipus)
               for name in (ipus[0]["categories"] if ipus else ())}
     has_room = memory.get("streaming", 0) <= machine["streaming_bytes"] * len(ipus)
-    return DeviceReport({
+    report = DeviceReport({
         "format": FORMAT, "title": title, "target": costs["target"], "clock_hz": clock,
         "tiles": costs["tiles"], "tile_bytes": limit,
         "streaming_bytes": machine["streaming_bytes"],
@@ -208,3 +212,5 @@ def device_report(text: str, *, target: str | dict[str, Any], settings: dict[str
         "options": options_changed, "memory": memory, "ipus": ipus, "ops": costs["ops"],
         "schedule": {**tasks, "name": schedule.name},
         "costs": {name: costs[name] for name in _COSTS}})
+    report.timeline = line
+    return report

@@ -49,8 +49,13 @@ function drawTimeline(report) {
         ["idle", "--idle"]])),
     frame, detail, element("p", { className: "note" },
       `Micro-batches of one replica: ${formatExact(report.schedule.micro_batches)}, in `
-      + `${formatCount(timeline.span)} ${timeline.units}. Turn the wheel to zoom and drag to pan, `
+      + `${formatCount(timeline.span)} ${timeline.units}. ${leftOut(timeline)}Turn the wheel to zoom and drag to pan, `
       + "or use +, \u2212, 0 and the arrow keys. Numbers in the rows are micro-batches."));
+}
+
+/** What the rows do not show. */
+function leftOut({ left_out: range }) {
+  return range?.length ? `Rows of micro-batches ${range[0]} to ${range[1]} are left out. ` : "";
 }
 
 function drawLanes(chart, report, lanes, size) {
