@@ -1,7 +1,6 @@
 """poptorch.compile: modules and functions inside eager programs."""
 
 import copy
-import threading
 
 import pytest
 import torch
@@ -160,23 +159,6 @@ def test_attention_and_autocast():
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
     with torch.autocast("cpu", torch.bfloat16):
         assert compiled(nn.Linear(3, 2))(torch.ones(1, 3)).dtype == torch.bfloat16
-
-
-def test_threads():
-    net, found = compiled(nn.Linear(3, 1)), []
-
-    def work():
-        x = torch.ones(2, 3, requires_grad=True)
-        found.append(torch.autograd.grad(net(x).sum(), x)[0])
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3
-    for gradient in found:
-        torch.testing.assert_close(gradient, net.weight.detach().expand(2, 3))
 
 
 class Loss(nn.Module):
