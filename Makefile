@@ -94,7 +94,7 @@ objects: $(VENV)/tools
 	$(PYTHON) setup.py -q build_objects
 
 build: $(VENV)/torch
-	$(PYTHON) setup.py -q egg_info build_ext --inplace
+	$(PYTHON) setup.py -q build_ext --inplace
 
 bench: $(VENV)/installed
 	$(PYTHON) -m benchmarks $(BENCH_ARGS)
