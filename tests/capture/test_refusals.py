@@ -380,8 +380,8 @@ def test_nested_tensors():
 @pytest.mark.parametrize("make, words", [
     (lambda x: {x, x * 2}, "a set that holds tensors"),
     (lambda x: frozenset([x]), "a frozenset that holds tensors"),
-    (lambda x: [1, {"a": (y for y in x)}], "a generator, of which"),
-    (lambda x: map(torch.abs, [x]), "a map, of which"),
+    (lambda x: [1, {"a": (y for y in x)}], "a generator, whose"),
+    (lambda x: map(torch.abs, [x]), "a map, whose"),
     (lambda x: {"a": x}.values(), "a dict_values that holds tensors"),
 ])
 def test_results_that_are_not_taken_apart(make, words):

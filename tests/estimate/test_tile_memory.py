@@ -196,5 +196,6 @@ def test_models(program):
         for name in ("parameters", "optimizer", "accumulators", "constants", "stashes",
                      "streaming"):
             assert row["categories"][name] == bytes_of[name]
-        assert row["categories"]["activations"] <= bytes_of["activations"] == max(
-            [step["live"]["activations"] for step in steps], default=0)
+        # Copies and stashes are no steps. More may be live at one of them than at any step.
+        largest = max([step["live"]["activations"] for step in steps], default=0)
+        assert row["categories"]["activations"] <= largest <= bytes_of["activations"]

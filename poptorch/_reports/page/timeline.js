@@ -49,7 +49,8 @@ function drawTimeline(report) {
         ["idle", "--idle"]])),
     frame, detail, element("p", { className: "note" },
       `Micro-batches of one replica: ${formatExact(report.schedule.micro_batches)}, in `
-      + `${formatCount(timeline.span)} ${timeline.units}. ${leftOut(timeline)}Turn the wheel to zoom and drag to pan, `
+      + `${formatCount(timeline.span)} ${timeline.units}. ${leftOut(timeline)}`
+      + "Turn the wheel to zoom and drag to pan, "
       + "or use +, \u2212, 0 and the arrow keys. Numbers in the rows are micro-batches."));
 }
 
