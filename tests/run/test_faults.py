@@ -11,6 +11,7 @@ import poptorch
 from poptorch import _C, executor
 from poptorch._capture import capturing
 from poptorch._device.device import Device
+from poptorch._executor import translation
 from poptorch._executor.attachment import Attachment
 from poptorch._guards.guard import GuardSet
 from poptorch._optimizer.device_states import DeviceStates
@@ -27,11 +28,11 @@ from tests.helpers import Cases, quiet_options
 # What is called, in this order; a step that is never reached fails the test.
 STEPS = [
     (hooks, "before_compile"), (WeightLink, "pull_to_host"),
-    (Device, "compiling"), (settings, "step_spec"), (executor, "Arguments"),
-    (Arguments, "micro_batch"), (executor, "capture"), (capturing.Losses, "final"),
+    (Device, "compiling"), (settings, "step_spec"), (translation, "Arguments"),
+    (Arguments, "micro_batch"), (translation, "capture"), (capturing.Losses, "final"),
     (capturing, "functionalize"), (capturing._Capture, "_assemble"),
-    (settings, "check_buffers"), (executor, "translate"), (_C, "compile"), (executor, "Interface"),
-    (Device, "take"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
+    (settings, "check_buffers"), (translation, "translate"), (_C, "compile"),
+    (executor, "Interface"), (Device, "take"), (CompiledModel, "of"), (OptimizerLink, "compiled"),
     (WeightLink, "join"), (link, "spread"), (WeightStore, "join"), (values, "upload"),
     (_C.Executable, "write_state"), (hooks, "after_compile"),
     (Arguments, "match"), (GuardSet, "check"),
