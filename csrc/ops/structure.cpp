@@ -81,7 +81,7 @@ std::vector<OpDef> structure_ops() {
        .bytes = none},
       {.name = "stream_in",
        .doc = "The next tensor of a host stream; with `repeat` the same one every time. `overlap` "
-              "is what the device may compute meanwhile: accumulation_loop, device_iteration_loop. "
+              "is the loop whose work hides the copy: accumulation_loop, device_iteration_loop. "
               "`buffers` is how many values the IPU has room for.",
        .attrs = {{"stream", "", true}, {"repeat", false}, {"overlap", ""}, {"buffers", 1}},
        .flops = none,

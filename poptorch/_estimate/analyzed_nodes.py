@@ -1,4 +1,4 @@
-"""The nodes of a captured graph, each translated by itself: what becomes of it, and its work."""
+"""The nodes of a captured graph, each translated separately: its status, and its work."""
 
 import contextlib
 import operator

@@ -130,7 +130,7 @@ class Simulation:
         schedule: of the program.
         costs: of what the schedule has.
         meets: False leaves the meetings out.
-        kept: micro-batches of which ``spans`` has what happens; None: all of them.
+        kept: micro-batches whose spans are recorded; None: all of them.
 
     Attributes:
         spans: of all IPUs, in the order in which each track of an IPU has them.

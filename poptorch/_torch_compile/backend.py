@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from poptorch._base.torch_private import tracing as private
 from poptorch._torch_compile.graph import compiled
 from poptorch.errors import Error
 from poptorch.options import Options
@@ -39,8 +40,8 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
     compile_both = compiling.aot_autograd(
         fw_compiler=compile_graph,
         partition_fn=compiling.min_cut_rematerialization_partition)
-    # Attention and LSTM are traced as the operations that they are made of.
-    with sdpa_kernel(SDPBackend.MATH), compiling.without_mkldnn():
+    # Attention and LSTM are traced as their single operations.
+    with sdpa_kernel(SDPBackend.MATH), private.without_onednn():
         return compile_both(graph, inputs)
 
 

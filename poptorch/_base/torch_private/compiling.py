@@ -1,6 +1,5 @@
 """Private names of torch that a backend of torch.compile needs. Importing them takes seconds."""
 
-import contextlib
 from collections.abc import Callable
 
 import torch
@@ -34,14 +33,3 @@ def set_call(module: torch.nn.Module, make: Callable[[Callable], Callable]) -> N
         return module._call_impl(*args, **kwargs)
 
     module._compiled_call_impl = make(call)
-
-
-@contextlib.contextmanager
-def without_mkldnn():
-    """PyTorch does not choose the fused operations of oneDNN."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)

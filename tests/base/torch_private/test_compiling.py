@@ -43,10 +43,3 @@ def test_set_call():
     compiling.set_call(net, lambda call: lambda x: call(x) + 1)
     x = torch.ones(1, 2)
     torch.testing.assert_close(net(x), net.forward(x) + 1)
-
-
-def test_without_mkldnn():
-    before = torch.backends.mkldnn.enabled
-    with compiling.without_mkldnn():
-        assert not torch.backends.mkldnn.enabled
-    assert torch.backends.mkldnn.enabled == before
