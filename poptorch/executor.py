@@ -96,7 +96,8 @@ class PoplarExecutor:
         self._inspection = Inspection(wrapped, programs)
         self._reports = Reports(wrapped, programs, weights, device, self._attachment,
                                 compilation, build)
-        self._device_reports = DeviceReports(wrapped, programs)
+        self._device_reports = DeviceReports(programs)
+        self._logs_cycles = self._options.log_cycle_count
         self._saving = Saving(
             wrapped, self._groupings, programs, weights, device, lifecycle, compilation,
             lambda: [executor._lifecycle for executor in weights.sharers()])
@@ -177,7 +178,8 @@ class PoplarExecutor:
             if optimizer is not None:
                 optimizer.after_run()
         check_kept(replaced)
-        self._device_reports.log_cycles(program)
+        if self._logs_cycles:
+            self._device_reports.log_cycles(program)
         return result
 
     def _build(self, options: Options, args: tuple, kwargs: dict, progress,
