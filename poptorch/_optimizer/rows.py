@@ -243,6 +243,14 @@ _WITHOUT = {
 }
 
 
+def has_own_step(optimizer) -> bool:
+    """Whether an optimizer has no row, and a ``step()`` that can be captured."""
+    return isinstance(optimizer, torch.optim.Optimizer) \
+        and not any(cls in ROWS for cls in type(optimizer).__mro__) \
+        and not isinstance(optimizer, tuple(_WITHOUT)) \
+        and type(optimizer).step is not torch.optim.Optimizer.step
+
+
 def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     """The row of an optimizer.
 
