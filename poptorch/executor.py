@@ -177,6 +177,8 @@ class PoplarExecutor:
             if optimizer is not None:
                 optimizer.after_run()
         check_kept(replaced)
+        if optimizer is not None:
+            optimizer.ended(program.call)
         self._device_reports.log_cycles(program)
         return result
 

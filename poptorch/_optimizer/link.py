@@ -184,7 +184,14 @@ class OptimizerLink:
         if current is not None and self._states.store.running is not current.states:
             self._states.store.ran(current.states)
 
+    def ended(self, call) -> None:
+        """The device made the update."""
+
     # -- files ---------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        """Whether the optimizer has a state."""
+        return live(self.optimizer).has_begun()
 
     def before_save(self) -> None:
         """Gives the current program the newest states, for a file. Raises an Error if the program

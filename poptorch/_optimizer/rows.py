@@ -251,6 +251,14 @@ def has_own_step(optimizer) -> bool:
         and type(optimizer).step is not torch.optim.Optimizer.step
 
 
+def check_has_own_step(optimizer, where: str) -> None:
+    """Raises a ValueError unless :func:`has_own_step`."""
+    if not has_own_step(optimizer):
+        raise ValueError(f"[{where}] expected an optimizer whose step() is captured, as that of "
+                         f"the wrapped model, got {_no_optimizer(optimizer).partition('. ')[0]}. "
+                         f"Wrap the model again with trainingModel.")
+
+
 def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     """The row of an optimizer.
 

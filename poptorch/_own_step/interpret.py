@@ -28,17 +28,19 @@ def run(trace: Trace, inputs: dict[tuple, torch.Tensor], numbers: Sequence[torch
 class _Taken:
     def __init__(self, numbers, classes: list[int], position: int):
         self._numbers, self._classes, self.position = numbers, classes, position
+        self.given: dict[int, torch.Tensor] = {}  # the numbers that were taken, by identity
 
     def next(self) -> torch.Tensor:
+        found = self._numbers[self._classes[self.position]]
         self.position += 1
-        return self._numbers[self._classes[self.position - 1]]
+        return self.given.setdefault(id(found), found)
 
 
 def _results(call: Call, values: dict, taken: _Taken) -> list[torch.Tensor]:
     begin = taken.position
     args, kwargs = (_decoded(part, values, taken) for part in call.template)
     if taken.position > begin:
-        return [_with_numbers(call.func, args, kwargs)]
+        return [_with_numbers(call.func, args, kwargs, taken.given)]
     result = call.func(*args, **kwargs)
     return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
@@ -62,14 +64,14 @@ def _decoded(template, values: dict, taken: _Taken):
     return torch.Size(rest) if kind is torch.Size else rest[0]
 
 
-def _with_numbers(func, args: tuple, kwargs: dict) -> torch.Tensor:
+def _with_numbers(func, args: tuple, kwargs: dict, numbers: dict) -> torch.Tensor:
     """A call some of whose numbers are tensors; 16-bit numbers are computed in float32, and rounded
     once."""
     name = name_of(func)
     if name in ("full", "full_like"):
         return _filled(func, args, kwargs)
     tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
-    own = [one for one in tensors if one.dtype is not torch.float64 or one.dim()]
+    own = [one for one in tensors if id(one) not in numbers]
     narrow = _type_of(own)
     wide = torch.float32 if narrow in _HALVES else narrow
     # A tensor without dimensions would not keep its type in an operation with a wider number.
@@ -78,8 +80,8 @@ def _with_numbers(func, args: tuple, kwargs: dict) -> torch.Tensor:
     def prepared(one):
         if not isinstance(one, torch.Tensor) or not one.is_floating_point():
             return one
-        is_number = one.dtype is torch.float64 and not one.dim()
-        return one.to(wide) if (is_cast if is_number else one.dtype in _HALVES) else one
+        is_narrow = is_cast if id(one) in numbers else one.dtype in _HALVES
+        return one.to(wide) if is_narrow else one
 
     new = _plain(name, [*map(prepared, args)], {k: prepared(v) for k, v in kwargs.items()})
     if is_written_in_place(func):

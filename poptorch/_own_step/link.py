@@ -5,89 +5,50 @@ store of weights moves them (docs/internals/weights.md). All else stays with the
 host, where ``step()`` changes it for each update.
 """
 
-
 import torch
 
-from poptorch._base.logging import logger
-from poptorch._base.torch_private.basic import plain_access
-from poptorch._optimizer import checks
-from poptorch._optimizer.gradient_factor import GradientFactor
 from poptorch._own_step import emit
+from poptorch._own_step.base import StepOnHost
 from poptorch._own_step.layout import STREAM, StepLayout
 from poptorch._own_step.variants import Variants
+from poptorch._optimizer import checks
+from poptorch._optimizer.gradient_factor import GradientFactor
+from poptorch._optimizer.rows import check_has_own_step
 from poptorch._runtime.lifecycle import Superseded
 from poptorch._weights.store import STORE
 from poptorch._weights.watched import watch_tensor
 from poptorch.errors import Error
 
 
-class StepLink:
-    """Connects an executor with an optimizer that has its own ``step()``; the methods are those of
-    ``OptimizerLink``."""
+class StepLink(StepOnHost):
+    """Connects an executor with an optimizer that has its own ``step()``."""
 
-    has_loss_scale = has_loaded = False
-
-    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer,
-                 where: str = "trainingModel"):
-        self._module, self._has_warned_of_others = module, False
-        self._use(optimizer, where)
+    what = "is captured"
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
-        others, held = checks.check_members(optimizer, self._module, where)
-        if others and not self._has_warned_of_others:
-            self._has_warned_of_others = True
-            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
-                           "%s; this executor does not train them.", others, held,
-                           type(optimizer).__name__, type(self._module).__name__)
-        self.optimizer = optimizer
+        check_has_own_step(optimizer, where)
+        super()._use(optimizer, where)
         self._members = _members(optimizer)
         self._variants = Variants(optimizer, self._names(optimizer))
-        self._layouts: list[StepLayout] = []
-        self._current: StepLayout | None = None
-        self._iterations = 1
-        self._reason: str | None = None
+        self._is_new = True  # for the compiled programs
 
     def _names(self, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
         own = {id(p): name for name, p in checks.parameters(self._module)}
         held = [p for group in optimizer.param_groups for p in group["params"]]
         return {own.get(id(p), f"other.{number}"): p for number, p in enumerate(held)}
 
-    def set(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes another optimizer, with a state of its own: the next call compiles for it."""
-        if optimizer is self.optimizer:
-            return
-        self._use(optimizer, "setOptimizer")
-        self._reason = "another optimizer was set"
-
-    def numbers(self) -> list[list[float]]:
-        return []
-
-    # -- the programs of the executor ----------------------------------------------------------
-
     def compiled(self, program, executable, can_run: bool) -> None:
-        self._layouts.append(program.optimizer)
-        self.select(program)
-        self._reason = None
-
-    def select(self, program) -> None:
-        self._current = program.optimizer
-
-    def forget(self, program=None) -> None:
-        if program is None:
-            self._layouts, self._current = [], None
-        else:
-            self._layouts.remove(program.optimizer)
-
-    @property
-    def is_compiled(self) -> bool:
-        return self._current is not None
+        super().compiled(program, executable, can_run)
+        self._is_new = False
 
     def recompile_reason(self, program=None) -> str | None:
+        """Why a program (None: the current one) does not fit the optimizer any more; None: it does.
+        """
         layout = self._current if program is None else program.optimizer
         if layout is None:
             return None
-        if self._reason is not None:
-            return self._reason
+        if self._is_new:
+            return "another optimizer was set"
         if not _is_same(self._members, _members(self.optimizer)):
             return "parameters or groups were added to the optimizer, or removed from it, after " \
                    "the model was compiled"
@@ -98,13 +59,18 @@ class StepLink:
     # -- runs ----------------------------------------------------------------------------------
 
     def before_run(self, call) -> None:
-        """Runs ``step()`` on the host for each update of the call, and sends the numbers."""
+        """Runs ``step()`` on the host for each update of the call, and sends the numbers. Raises
+        Superseded if it takes a form that the program does not have."""
         layout, variants = self._current, self._variants
         self._publish(variants.take_states())
         before, rows = variants.snapshot(), []
-        for _ in range(layout.iterations):
-            form, numbers = variants.step()
-            rows.append([float(form), *map(float, numbers)])
+        try:
+            for _ in range(layout.iterations):
+                form, numbers = variants.step()
+                rows.append([float(form), *map(float, numbers)])
+        except BaseException:
+            before.restore()
+            raise
         if variants.version != layout.version:
             before.restore()
             raise Superseded
@@ -121,53 +87,22 @@ class StepLink:
         if written:
             STORE.publish_to_all(written)
 
-    def after_run(self) -> None:
-        """All is in the store of weights."""
-
-    def after_success(self, call) -> None:
-        """Nothing is left to do."""
-
-    # -- files ---------------------------------------------------------------------------------
-
     def before_save(self) -> None:
-        raise Error(f"[save] the update is that of step() of {type(self.optimizer).__name__}, "
-                    f"which is Python code and not part of a file. Save the state_dict() of the "
-                    f"model and of the optimizer, and compile the model again where they are "
-                    f"loaded.")
+        raise Error(f"[save] the update is step() of {type(self.optimizer).__name__}, Python code "
+                    f"that a file does not hold. Save the state_dict() of the model and of the "
+                    f"optimizer, and compile the model again where they are loaded.")
 
     # -- what translate reads ------------------------------------------------------------------
 
-    def sum_dtypes(self, gradients: dict[str, tuple]) -> dict[str, torch.dtype]:
-        return {name: dtype for name, (_, dtype) in gradients.items()}
-
-    def has_half_sums(self) -> bool:
-        return any(p.dtype in (torch.float16, torch.bfloat16)
-                   for _, p in checks.parameters(self._module) if p.requires_grad)
-
-    def adds_to_velocities(self, spec, params) -> bool:
-        return False
-
-    def factor(self, e, spec, program, gradients: dict, scaling) -> tuple:
-        if scaling is not None:
-            raise Error(f"[Training.setAutomaticLossScaling] step() of "
-                        f"{type(self.optimizer).__name__} runs for each update, but loss scaling "
-                        f"skips updates. Turn it off, or use an optimizer of poptorch.optim.")
-        self._iterations = spec.device_iterations
-        factor = GradientFactor(None, torch.float32, spec, gradients, program.shards)
-        if spec.clip_norm is not None:
-            factor.clip_norm(e, [e.constant(spec.clip_norm, torch.float32)])
-        if spec.clip_value is not None:
-            gradients = {**gradients, **factor.clip_values(e, spec.clip_value)}
-        return gradients, factor
-
-    def whole_states(self, params: dict[str, torch.Tensor]) -> dict[str, str]:
-        why = f"the update of {type(self.optimizer).__name__} needs the whole tensor"
-        return dict.fromkeys(params, why)
-
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor,
                     gathered: dict) -> StepLayout:
-        self._check(program)
-        self._use_members()
+        self.check_values()
+        if program.weight_groups:
+            raise Error(f"[optimizer] step() of {type(self.optimizer).__name__} is captured for "
+                        f"one value of each parameter, but {next(iter(program.weight_groups))} has "
+                        f"one for each group of replicas. Use an optimizer of poptorch.optim.")
+        if not _is_same(self._members, _members(self.optimizer)):
+            self._use(self.optimizer, "trainingModel")
         variants, names = self._variants, {id(p): n for n, p in self._variants.params.items()}
         grads = {names[id(program.states[name])]: program.states[name] for name in gradients
                  if id(program.states[name]) in names}
@@ -181,17 +116,6 @@ class StepLink:
         layout.updated = [path for path in map(emit.program_path, layout.states)
                           if path in program.updated]
         return layout
-
-    def _use_members(self) -> None:
-        if not _is_same(self._members, _members(self.optimizer)):
-            self._use(self.optimizer, "trainingModel")
-
-    def _check(self, program) -> None:
-        checks.check_differentiable(self.optimizer)
-        if program.weight_groups:
-            raise Error(f"[optimizer] step() of {type(self.optimizer).__name__} is captured for "
-                        f"one value of each parameter, but {next(iter(program.weight_groups))} has "
-                        f"one for each group of replicas. Use an optimizer of poptorch.optim.")
 
 
 def _members(optimizer: torch.optim.Optimizer) -> list[list[torch.Tensor]]:

@@ -96,11 +96,12 @@ class StepMode(TorchFunctionMode):
         numbers: the numbers of the calls, in order.
     """
 
-    def __init__(self, trace: Trace, fake_mode, name: str, is_new: bool, device_places: set,
-                 numbers_of_device: set):
+    def __init__(self, trace: Trace, fake_mode, name: str, is_new: bool, of_device: set[int],
+                 device_places: set, numbers_of_device: set):
         super().__init__()
         self.trace, self._grads, self._fake_mode = trace, dict(trace.grads), fake_mode
         self._name, self._is_new, self._next = name, is_new, 0
+        self._of_device = of_device
         self._device_places, self._numbers_of_device = device_places, numbers_of_device
         self._made: dict[int, tuple] = {}  # numbers of the host that this step made
         self.numbers: list[float] = []
@@ -182,7 +183,7 @@ class StepMode(TorchFunctionMode):
         if index is not None:
             self._has_tensor = True
             return index
-        if is_number(value):
+        if is_number(value) and id(value) not in self._of_device:
             self._taken.append(value.item())
             return "number", tuple(value.shape), value.dtype
         if not self._is_new:

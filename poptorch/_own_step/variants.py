@@ -92,7 +92,9 @@ class Variants:
 
     def _run(self, trace: Trace, is_new: bool) -> list[float]:
         written: set[int] = set()
-        mode = StepMode(trace, self._fake_mode, self._name, is_new, self._device_places, written)
+        of_device = {id(tensor) for tensor in self.tensors.values()}
+        mode = StepMode(trace, self._fake_mode, self._name, is_new, of_device,
+                        self._device_places, written)
         try:
             with own_function_modes(), mode:
                 self.optimizer.step()

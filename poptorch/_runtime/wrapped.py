@@ -15,6 +15,10 @@ _STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
 
 def _link_of(module: torch.nn.Module, options: Options, optimizer: torch.optim.Optimizer | None):
     """What connects an executor with its optimizer."""
+    if options.Training.optimizer_on_host and optimizer is not None:
+        from poptorch._own_step.on_host import HostLink  # only where it is used
+
+        return HostLink(module, optimizer, options)
     if has_own_step(optimizer):
         from poptorch._own_step.link import StepLink  # heavy parts of torch
 
