@@ -165,7 +165,7 @@ class Variants:
             if tensor is own or own is None and tensor.numel() == 1:
                 continue
             if own is None:
-                self.tensors[path] = own = tensor.detach().clone()
+                self.tensors[path] = own = tensor if _is_alone(tensor) else tensor.detach().clone()
             elif own.shape != tensor.shape:
                 raise Error(f"[load_state_dict] {path} has the shape {tuple(tensor.shape)}, the "
                             f"model needs {tuple(own.shape)}. Load the state of an optimizer of "
@@ -207,6 +207,13 @@ class Variants:
             for _, place in places:
                 place.put(own)
         return found
+
+
+def _is_alone(tensor: torch.Tensor) -> bool:
+    """Whether a tensor fills its memory."""
+    with plain_access():
+        return tensor.is_contiguous() and not tensor.requires_grad \
+            and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def _numbered(keys) -> list[int]:
