@@ -38,7 +38,7 @@ class _Taken:
 
 def _results(call: Call, values: dict, taken: _Taken) -> list[torch.Tensor]:
     begin = taken.position
-    args, kwargs = (_decoded(part, values, taken) for part in call.template)
+    args, kwargs = (_decoded(part, values, taken) for part in call.template[1:])
     if taken.position > begin:
         return [_with_numbers(call.func, args, kwargs, taken.given)]
     result = call.func(*args, **kwargs)

@@ -7,13 +7,13 @@ host, where ``step()`` changes it for each update.
 
 import torch
 
+from poptorch._optimizer import checks
+from poptorch._optimizer.gradient_factor import GradientFactor
+from poptorch._optimizer.rows import check_has_own_step
 from poptorch._own_step import emit
 from poptorch._own_step.base import StepOnHost
 from poptorch._own_step.layout import STREAM, StepLayout
 from poptorch._own_step.variants import Variants
-from poptorch._optimizer import checks
-from poptorch._optimizer.gradient_factor import GradientFactor
-from poptorch._optimizer.rows import check_has_own_step
 from poptorch._runtime.lifecycle import Superseded
 from poptorch._weights.store import STORE
 from poptorch._weights.watched import watch_tensor
@@ -70,10 +70,13 @@ class StepLink(StepOnHost):
                 rows.append([float(form), *map(float, numbers)])
         except BaseException:
             before.restore()
+            variants.begun = []
             raise
         if variants.version != layout.version:
             before.restore()
+            variants.begun = []
             raise Superseded
+        self._publish(variants.take_begun())
         replicas = 1 if layout.iterations == 1 else call.replicas
         padded = [row + [0.0] * (layout.width - len(row)) for row in rows for _ in range(replicas)]
         call.bind(STREAM, torch.tensor(padded, dtype=torch.float64))
@@ -106,11 +109,11 @@ class StepLink(StepOnHost):
         variants, names = self._variants, {id(p): n for n, p in self._variants.params.items()}
         grads = {names[id(program.states[name])]: program.states[name] for name in gradients
                  if id(program.states[name]) in names}
-        variants.explore(grads)
+        variants.explore(grads, self._iterations)
         for tensor in variants.tensors.values():
             watch_tensor(tensor)
         layout = StepLayout(type(self.optimizer).__name__, variants.params, list(grads),
-                            dict(variants.tensors), list(variants.traces), variants.version,
+                            dict(variants.tensors), variants.forms(), variants.version,
                             self._iterations)
         emit.emit_update(e, program, gradients, layout, factor, gathered)
         layout.updated = [path for path in map(emit.program_path, layout.states)

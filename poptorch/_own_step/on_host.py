@@ -6,6 +6,7 @@ import torch
 
 from poptorch._base import schema
 from poptorch._optimizer.gradient_factor import GradientFactor
+from poptorch._optimizer.rows import check_is_optimizer
 from poptorch._optimizer.settings import SETTINGS, groups_of
 from poptorch._own_step.base import StepOnHost
 from poptorch._weights.store import STORE
@@ -54,6 +55,7 @@ class HostLink(StepOnHost):
         super().__init__(module, optimizer)
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        check_is_optimizer(optimizer)
         for number, group in enumerate(groups_of(optimizer)):
             for name in ("loss_scaling", "velocity_scaling", "use_combined_accum",
                          "max_grad_norm"):

@@ -14,6 +14,7 @@ from poptorch._base.layout import memory_of
 from poptorch._base.torch_private.basic import pytree
 from poptorch._base.torch_private.tracing import (
     DataDependentOutputException,
+    DispatchMode,
     DynamicOutputShapeException,
     FakeTensor,
     TorchFunctionMode,
@@ -105,6 +106,7 @@ class StepMode(TorchFunctionMode):
         self._device_places, self._numbers_of_device = device_places, numbers_of_device
         self._made: dict[int, tuple] = {}  # numbers of the host that this step made
         self.numbers: list[float] = []
+        self.is_inside = False  # a call is answered
         self._taken: list[float] = []
         self._has_tensor = False
 
@@ -116,7 +118,13 @@ class StepMode(TorchFunctionMode):
             raise Differs
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        before, self.is_inside = self.is_inside, True
+        try:
+            return self._answered(func, args, kwargs or {})
+        finally:
+            self.is_inside = before
+
+    def _answered(self, func, args, kwargs):
         if func == GRAD_GET:
             return self._grads.get(id(args[0]))
         if func in METADATA:
@@ -134,7 +142,7 @@ class StepMode(TorchFunctionMode):
     def _called(self, func, args, kwargs):
         self._taken, self._has_tensor = [], False
         taken = numbers_taken(func, (*args, *kwargs.values()))
-        template = self._encoded(args, taken), self._encoded(kwargs, taken)
+        template = tuple, self._encoded(args, taken), self._encoded(kwargs, taken)
         if not self._has_tensor:
             return self._made_by(func, args, kwargs, template)
         self._check(func, args)
@@ -151,7 +159,9 @@ class StepMode(TorchFunctionMode):
                 return call.result
         result = self._run(func, args, kwargs)
         found = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        if not found:
+        if not found and not (result is None and is_written_in_place(func)):
+            if result is None and self._is_new:
+                raise self._unknown(func)
             return result
         if not self._is_new:
             raise Differs
@@ -228,6 +238,19 @@ class StepMode(TorchFunctionMode):
             f"the device has. Compute with the tensor (torch.where instead of if). {INSTEAD}.",
             Places().here())
 
+    def _unknown(self, func):
+        return error_at(
+            f"[optimizer] step() of {self._name} calls {getattr(func, '__name__', func)}, which "
+            f"is not captured. Use functions of torch that return tensors. {INSTEAD}.",
+            Places().here())
+
+    def is_foreign(self, args: tuple) -> bool:
+        """Whether an operation with these arguments passes by this mode, with a tensor of the
+        device."""
+        return not self.is_inside and any(
+            id(leaf) in self.trace.ids or is_without_data(leaf)
+            for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor))
+
     def _check(self, func, args) -> None:
         """Refuses random numbers. A number of the host that is written from a tensor of the device
         is one of the device."""
@@ -254,6 +277,19 @@ class StepMode(TorchFunctionMode):
         one, two = self.trace.tensors[mine], self.trace.tensors[other]
         if memory_of(one) != memory_of(two):
             self._called(torch.Tensor.copy_, (tensor, value), {})
+
+
+class Foreign(DispatchMode):
+    """Refuses operations that :class:`StepMode` does not see, as those of ``torch.ops``."""
+
+    def __init__(self, mode: StepMode):
+        super().__init__()
+        self._mode = mode
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self._mode.is_foreign((args, kwargs)):
+            raise self._mode._unknown(func)
+        return func(*args, **(kwargs or {}))
 
 
 def new_trace(params: dict, grads: dict, states: dict, fake_like: Callable) -> Trace:

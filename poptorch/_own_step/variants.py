@@ -3,15 +3,19 @@
 ``step()`` may do something else in the first update, every few updates, or from some update on.
 """
 
+import contextlib
+
 import torch
 
 from poptorch._base.torch_private.basic import plain_access
 from poptorch._base.torch_private.tracing import fake_like, new_fake_mode, own_function_modes
 from poptorch._own_step import host_state
+from poptorch._own_step.beginning import Beginning, beginning_of
 from poptorch._own_step.host_state import Snapshot
 from poptorch._own_step.trace import (
     INSTEAD,
     Differs,
+    Foreign,
     Restart,
     StepMode,
     Trace,
@@ -31,6 +35,8 @@ class Variants:
     Attributes:
         version: grows with each form that is found; a program has the forms of one version.
         traces: one for each form.
+        iterations: the updates of one call of the model.
+        begun: the beginnings of the last updates, with their numbers.
         tensors: the state tensors that the device has, by path; the optimizer holds these objects.
         params: the parameters of the optimizer, by name.
         grads: those of them that have a gradient.
@@ -43,7 +49,9 @@ class Variants:
         self._fake_mode = new_fake_mode()
         self._device_places: set = set()
         self._latest = 0
-        self.version = 0
+        self.version, self.iterations = 0, 1
+        self._beginnings: dict[int, Beginning] = {}  # by identity of the first form
+        self.begun: list[tuple] = []
         self.grads: dict[str, torch.Tensor] = {}
         self.traces: list[Trace] = []
         self.tensors: dict[str, torch.Tensor] = {}
@@ -52,10 +60,12 @@ class Variants:
         others = self._names.keys() | {id(tensor) for tensor in self.tensors.values()}
         return Snapshot(self.optimizer, self._names, others)
 
-    def explore(self, grads: dict[str, torch.Tensor]) -> None:
-        """Finds the forms of the next updates, without changing the optimizer."""
-        if grads.keys() != self.grads.keys():
-            self.traces, self.grads = [], grads
+    def explore(self, grads: dict[str, torch.Tensor], iterations: int) -> None:
+        """Finds the forms of the next updates, ``iterations`` in a call, without changing the
+        optimizer."""
+        if grads.keys() != self.grads.keys() or iterations != self.iterations:
+            self.traces, self.grads, self._beginnings = [], grads, {}
+            self.iterations = iterations
         self.take_states()
         before = self.snapshot()
         try:
@@ -63,11 +73,13 @@ class Variants:
                 self.step()
         finally:
             before.restore()
+            self.begun = []
 
     # -- one update ----------------------------------------------------------------------------
 
     def step(self) -> tuple[int, list[float]]:
-        """Runs ``step()`` for one update: the number of its form, and its numbers by class."""
+        """Runs ``step()`` for one update: the number of its form, and its numbers by class. States
+        that the update makes are noted in ``begun``."""
         before = self.snapshot()
         for index in sorted(range(len(self.traces)), key=lambda index: index != self._latest):
             try:
@@ -76,9 +88,41 @@ class Variants:
                 before.restore()
                 continue
             self._latest = index
-            return index, self._by_class(self.traces[index], numbers)
+            trace, numbers = self._later(self.traces[index], numbers)
+            return self.forms().index(trace), self._by_class(trace, numbers)
         self._record(before)
         return self.step()
+
+    def forms(self) -> list[Trace]:
+        """The forms that a program has: all that are not another one after states are made."""
+        return [trace for trace in self.traces if id(trace) not in self._beginnings]
+
+    def _later(self, trace: Trace, numbers: list[float]) -> tuple[Trace, list[float]]:
+        """The form of the program for a form, and the numbers that it has."""
+        while (beginning := self._beginnings.get(id(trace))) is not None:
+            self.begun.append((beginning, numbers))
+            trace, numbers = beginning.later, [numbers[place] for place in beginning.kept]
+        return trace, numbers
+
+    def take_begun(self) -> list[torch.Tensor]:
+        """Computes the states that updates have made, and returns them. It is called once before
+        the updates of a call run: states depend on parameters only if a call has one update."""
+        made = {}
+        for beginning, numbers in self.begun:
+            made |= beginning.states(self.params, numbers)
+        self.begun = []
+        with torch.no_grad():
+            for path, value in made.items():
+                self.tensors[path].copy_(value)
+        return [self.tensors[path] for path in made]
+
+    def _find_beginnings(self, trace: Trace) -> None:
+        for other in self.forms():
+            for first, later in ((trace, other), (other, trace)):
+                found = None if other is trace else beginning_of(first, later)
+                if found is not None and not (found.reads_params and self.iterations > 1):
+                    self._beginnings[id(first)] = found
+                    return
 
     def _by_class(self, trace: Trace, numbers: list[float]) -> list[float]:
         values = dict(zip(trace.classes, numbers))
@@ -96,7 +140,9 @@ class Variants:
         mode = StepMode(trace, self._fake_mode, self._name, is_new, of_device,
                         self._device_places, written)
         try:
-            with own_function_modes(), mode:
+            # The second mode costs time, and is for what is new.
+            foreign = Foreign(mode) if is_new else contextlib.nullcontext()
+            with own_function_modes(), foreign, mode:
                 self.optimizer.step()
         except Restart:
             self._take_written(written)
@@ -127,6 +173,7 @@ class Variants:
         trace.classes = _numbered(zip(numbers, others))
         self.traces.append(trace)
         self.version += 1
+        self._find_beginnings(trace)
 
     def _fake_like(self, tensor: torch.Tensor) -> torch.Tensor:
         with plain_access():

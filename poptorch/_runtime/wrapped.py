@@ -3,8 +3,9 @@
 import torch
 
 from poptorch._guards.training_modes import TrainingModes
-from poptorch._optimizer.link import OptimizerLink
+from poptorch._optimizer.link import OptimizerLink, default_optimizer
 from poptorch._optimizer.rows import has_own_step
+from poptorch._own_step.on_host import HostLink
 from poptorch._runtime import settings
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
@@ -15,10 +16,8 @@ _STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
 
 def _link_of(module: torch.nn.Module, options: Options, optimizer: torch.optim.Optimizer | None):
     """What connects an executor with its optimizer."""
-    if options.Training.optimizer_on_host and optimizer is not None:
-        from poptorch._own_step.on_host import HostLink  # only where it is used
-
-        return HostLink(module, optimizer, options)
+    if options.Training.optimizer_on_host:
+        return HostLink(module, optimizer or default_optimizer(module), options)
     if has_own_step(optimizer):
         from poptorch._own_step.link import StepLink  # heavy parts of torch
 

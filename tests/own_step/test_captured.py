@@ -154,8 +154,32 @@ def test_another_optimizer_is_set():
         both.model.setOptimizer(both.optimizer)
         both.train(2)
         both.check()
-        with pytest.raises(ValueError, match=r"whose step\(\) is captured.*got SGD. Wrap"):
+        with pytest.raises(ValueError, match=r"has a step\(\) that is captured, SGD is updated"):
             both.model.setOptimizer(torch.optim.SGD(both.net.parameters(), lr=0.1))
+
+
+def test_a_captured_step_does_not_follow_a_row():
+    net = Net()
+    model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match=r"by an operation of the device, Lion has a step\(\)"):
+        model.setOptimizer(zoo.Lion(net.parameters()))
+
+
+def test_a_subclass_with_a_step_of_its_own():
+    class Halved(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        p.grad.mul_(0.5)
+            return super().step(closure)
+
+    with wide():
+        both = Beside(lambda params: Halved(params, lr=0.1, momentum=0.9))
+        both.train(4)
+        both.check()
+        both.check_states()
 
 
 # -- forms ----------------------------------------------------------------------------------------
@@ -191,6 +215,40 @@ def test_numbers_that_are_compiled_in_at_the_limit():
     with pytest.raises(poptorch.Error, match=r"(?s)taken 10 different forms.*pow.*"
                                              r"optimizerOnHost\(True\).*test_captured.py:\d+"):
         train(Powers(net.parameters()), net)
+
+
+def test_parts_of_tensors_are_written():
+    class Parts(zoo.Own):
+        def update(self, p, grad, state, group):
+            if not state:
+                state["m"] = p.new_zeros((2, *p.shape))
+            state["m"][0] = grad
+            state["m"][1, ...] += 0.5 * grad
+            state["m"][:, grad > 0] *= group["lr"]
+            p.view(-1)[:1] -= state["m"].flatten()[0] * group["lr"]
+            p.copy_(torch.where(grad > 0, p, state["m"].sum(0)))
+
+    with wide():
+        both = Beside(Parts, options(2))
+        both.train(6)
+        both.check()
+        both.check_states()
+
+
+def test_states_that_are_copies_of_parameters():
+    class Anchored(zoo.Own):
+        def update(self, p, grad, state, group):
+            if not state:
+                state["start"] = p.data.clone()
+            p.add_(grad + group["weight_decay"] * (p - state["start"]), alpha=-group["lr"])
+
+    for iterations in (1, 2):
+        with wide():
+            both = Beside(lambda params: Anchored(params, weight_decay=2.0),
+                          options(2, iterations=iterations))
+            both.train(6)
+            both.check()
+            both.check_states()
 
 
 # -- types ----------------------------------------------------------------------------------------
@@ -257,7 +315,20 @@ class Growing(zoo.Own):
         state["all"] = torch.cat([state["all"], grad.flatten()]) if state else grad.flatten()
 
 
+class Operators(zoo.Own):
+    def update(self, p, grad, state, group):
+        torch.ops.aten.sub_.Tensor(p, grad)
+
+
+class Clipped(zoo.Own):
+    def update(self, p, grad, state, group):
+        torch.ops.aten.clamp_(grad, -0.1, 0.1)
+        p.sub_(grad)
+
+
 @pytest.mark.parametrize("kind, text", [
+    (Operators, "Operators calls sub_.Tensor, which is not captured"),
+    (Clipped, "Clipped calls clamp_.default, which is not captured"),
     (Reads, "Reads reads the value of a tensor"), (Items, "Items reads the value of a tensor"),
     (Floats, "Floats reads the value of a tensor"),
     (Noisy, r"Noisy draws random numbers \(randn_like\)"),

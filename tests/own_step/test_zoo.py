@@ -7,6 +7,7 @@ from tests.own_step import zoo
 from tests.own_step.common import Beside, options
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", zoo.ALL)
 def test_twenty_updates_are_those_of_eager_mode(kind):
     with wide():
