@@ -33,7 +33,11 @@ _DUNDERS_IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__
 
 def name_of(func) -> str:
     """The name of a function without what says that it works in place or is an operator."""
-    return getattr(func, "__name__", "").strip("_")
+    return _full_name(func).strip("_")
+
+
+def _full_name(func) -> str:
+    return getattr(func, "__name__", "").partition(".")[0]  # an operator has its overload there
 
 
 def numbers_taken(func, arguments: tuple) -> tuple[type, ...]:
@@ -46,7 +50,7 @@ def numbers_taken(func, arguments: tuple) -> tuple[type, ...]:
 
 
 def is_written_in_place(func) -> bool:
-    name = getattr(func, "__name__", "")
+    name = _full_name(func)
     return name in _DUNDERS_IN_PLACE or name.endswith("_") and not name.startswith("__")
 
 
@@ -56,7 +60,7 @@ def is_random(func) -> bool:
 
 def foreach_calls(func, args: tuple, kwargs: dict) -> list[tuple] | None:
     """The calls, tensor by tensor, that a function of lists makes; None for another function."""
-    name = getattr(func, "__name__", "")
+    name = _full_name(func)
     if not name.startswith(_FOREACH):
         return None
     own = name.removeprefix(_FOREACH)
