@@ -170,8 +170,9 @@ class OptimizerLink:
         store = self._states.store
         return store.is_loaded or self.optimizer.state is not store
 
-    def before_run(self, call) -> None:
-        """Sends the current program the settings that changed, and the states that the host has.
+    def before_run(self, call) -> bool:
+        """Sends the current program the settings that changed, and the states that the host has;
+        returns True: it suits the update.
 
         Raises an Error if a state is not of the shape that the program has, a ValueError if a
         setting changed that is compiled in.
@@ -182,6 +183,7 @@ class OptimizerLink:
         self._states.give(states)
         # What torch's schedulers look at: whether there was an update before their step.
         self.optimizer._opt_called = True
+        return True
 
     def after_run(self) -> None:
         """Notes that the program has the newest states, as another thread may have read them

@@ -75,8 +75,9 @@ class StepOnHost:
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def before_run(self, call) -> None:
-        """Nothing is to be sent."""
+    def before_run(self, call) -> bool:
+        """Whether the program suits the update; nothing is to be sent."""
+        return True
 
     def after_run(self) -> None:
         """All is in the store of weights."""

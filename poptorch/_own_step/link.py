@@ -14,7 +14,6 @@ from poptorch._own_step import emit
 from poptorch._own_step.base import StepOnHost
 from poptorch._own_step.layout import STREAM, StepLayout
 from poptorch._own_step.variants import Variants
-from poptorch._runtime.lifecycle import Superseded
 from poptorch._weights.store import STORE
 from poptorch._weights.watched import watch_tensor
 from poptorch.errors import Error
@@ -58,9 +57,9 @@ class StepLink(StepOnHost):
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def before_run(self, call) -> None:
-        """Runs ``step()`` on the host for each update of the call, and sends the numbers. Raises
-        Superseded if it takes a form that the program does not have."""
+    def before_run(self, call) -> bool:
+        """Runs ``step()`` on the host for each update of the call, and sends the numbers. False:
+        it takes a form that the program does not have, and nothing is done."""
         layout, variants = self._current, self._variants
         self._publish(variants.take_states())
         before, rows = variants.snapshot(), []
@@ -75,11 +74,12 @@ class StepLink(StepOnHost):
         if variants.version != layout.version:
             before.restore()
             variants.begun = []
-            raise Superseded
+            return False
         self._publish(variants.take_begun())
         replicas = 1 if layout.iterations == 1 else call.replicas
         padded = [row + [0.0] * (layout.width - len(row)) for row in rows for _ in range(replicas)]
         call.bind(STREAM, torch.tensor(padded, dtype=torch.float64))
+        return True
 
     def _publish(self, written: list[torch.Tensor]) -> None:
         """Gives the programs the values that the host wrote to states."""
