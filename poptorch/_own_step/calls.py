@@ -40,10 +40,15 @@ def _full_name(func) -> str:
     return getattr(func, "__name__", "").partition(".")[0]  # an operator has its overload there
 
 
+def is_arithmetic(func) -> bool:
+    """Whether the numbers among the arguments of a function are values."""
+    return name_of(func) in _ARITHMETIC
+
+
 def numbers_taken(func, arguments: tuple) -> tuple[type, ...]:
     """The types of the numbers among the arguments that are values, which may differ in each
     update. A whole number with whole tensors keeps the type of the result, and is fixed."""
-    if name_of(func) not in _ARITHMETIC:
+    if not is_arithmetic(func):
         return ()
     is_float = any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in arguments)
     return (float, int) if is_float or func is torch.full else (float,)

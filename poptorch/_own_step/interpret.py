@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from poptorch._base.torch_private.basic import pytree
-from poptorch._own_step.calls import is_written_in_place, name_of
+from poptorch._own_step.calls import is_arithmetic, is_written_in_place, name_of
 from poptorch._own_step.trace import Call, Trace
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -39,7 +39,7 @@ class _Taken:
 def _results(call: Call, values: dict, taken: _Taken) -> list[torch.Tensor]:
     begin = taken.position
     args, kwargs = (_decoded(part, values, taken) for part in call.template[1:])
-    if taken.position > begin:
+    if taken.position > begin and is_arithmetic(call.func):
         return [_with_numbers(call.func, args, kwargs, taken.given)]
     result = call.func(*args, **kwargs)
     return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -83,6 +83,8 @@ def _with_numbers(func, args: tuple, kwargs: dict, numbers: dict) -> torch.Tenso
         is_narrow = is_cast if id(one) in numbers else one.dtype in _HALVES
         return one.to(wide) if is_narrow else one
 
+    if func is torch.Tensor.where:
+        args = args[1], args[0], *args[2:]  # as torch.where has them
     new = _plain(name, [*map(prepared, args)], {k: prepared(v) for k, v in kwargs.items()})
     if is_written_in_place(func):
         return args[0].copy_(new)

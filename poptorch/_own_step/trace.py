@@ -7,6 +7,7 @@ one, which costs a microsecond, and only the numbers of the calls are taken: the
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import torch
 
@@ -140,6 +141,9 @@ class StepMode(TorchFunctionMode):
         return self._called(func, args, kwargs)
 
     def _called(self, func, args, kwargs):
+        if "alpha" in kwargs or "value" in kwargs:
+            kwargs = {key: self._as_number(value) if key in ("alpha", "value") else value
+                      for key, value in kwargs.items()}
         self._taken, self._has_tensor = [], False
         taken = numbers_taken(func, (*args, *kwargs.values()))
         template = tuple, self._encoded(args, taken), self._encoded(kwargs, taken)
@@ -147,6 +151,11 @@ class StepMode(TorchFunctionMode):
             return self._made_by(func, args, kwargs, template)
         self._check(func, args)
         return self._on_device(func, args, kwargs, template)
+
+    def _as_number(self, value):
+        """A number that a call does not take as a tensor: a learning rate may be one."""
+        is_ours = isinstance(value, torch.Tensor) and id(value) not in self.trace.ids
+        return value.item() if is_ours and is_number(value) else value
 
     def _on_device(self, func, args, kwargs, template):
         taken = self._taken
@@ -173,8 +182,8 @@ class StepMode(TorchFunctionMode):
 
     def _encoded(self, value, taken: tuple[type, ...]):
         kind = type(value)
-        if kind is float or kind is int:
-            if kind in taken:
+        if kind is float or kind is int or isinstance(value, Real) and kind is not bool:
+            if (int if isinstance(value, Integral) else float) in taken:
                 self._taken.append(value)
                 return _NUMBER
             return kind, value

@@ -4,6 +4,7 @@ import copy
 import io
 import random
 
+import numpy as np
 import pytest
 import torch
 
@@ -442,6 +443,9 @@ class Random(zoo.Own):
             lambda x, y: x.sub_(y / (x.abs() + 1), alpha=rate),
             lambda x, y: x.div_(1 + beta * state["step"]).add_(y.mean()),
             lambda x, y: x.copy_(1.0 - beta * x),
+            lambda x, y: x.copy_(y.where(y > rate, beta)),
+            lambda x, y: x.mul_(torch.tensor(beta)).pow_(2),
+            lambda x, y: torch._foreach_add_([x, x], [y, grad], alpha=rate),
             lambda x, y: x.copy_(rate / (1.5 + torch.maximum(x, y).abs())),
         ]
         for _ in range(6):
@@ -458,3 +462,13 @@ def test_random_optimizers(number, seed):
         both.train(10)
         both.check()
         both.check_states()
+
+
+def test_learning_rates_of_other_kinds():
+    with wide():
+        both = Beside(zoo.Lion)
+        for rate in (np.float64(0.01), torch.tensor(0.02), 1, np.float32(0.25)):
+            for optimizer in (both.optimizer, both.reference):
+                optimizer.param_groups[0]["lr"] = rate
+            both.train()
+            both.check()
