@@ -30,6 +30,11 @@ def options(accumulation=1, replicas=1, iterations=1, on_host=False):
     return opts
 
 
+def train(optimizer, net, **settings):
+    model = poptorch.trainingModel(net, options(**settings), optimizer)
+    return model(torch.randn(2, 5), torch.randn(2, 1))
+
+
 class Beside:
     """One network trained by an executor and the same one in eager mode, in float64."""
 
