@@ -166,8 +166,8 @@ class PoplarExecutor:
         is_written = program.guards.check()
         weights.check_arguments(program, tensors)
         weights.before_run(program, is_written)
-        if optimizer is not None:
-            optimizer.before_run(program.call)
+        if optimizer is not None and not optimizer.before_run(program.call):
+            raise Superseded  # the next attempt compiles
         # Before it, as it may be ended after its first updates, and what ends it may also come
         # right after it; and after it, as another thread may have read the values meanwhile.
         weights.note_run(program)
@@ -178,6 +178,8 @@ class PoplarExecutor:
             if optimizer is not None:
                 optimizer.after_run()
         check_kept(replaced)
+        if optimizer is not None:
+            optimizer.ended(program.call)
         if self._logs_cycles:
             self._device_reports.log_cycles(program)
         return result

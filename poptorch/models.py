@@ -36,8 +36,9 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         model: the module. Its parameters are trained; reading them shows the trained values.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
         optimizer: one of ``poptorch.optim`` or ``torch.optim``: SGD, ASGD, Rprop; Adam, AdamW,
-            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or a subclass
-            of one of these. None: SGD with a learning rate of 0.01.
+            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; a subclass of
+            one of these; or one with its own ``step()``, which is captured when the model is
+            compiled. None: SGD with a learning rate of 0.01.
         loss: a function or a module that takes the output and the target and returns one number.
             Its parameters must not require grad. None: ``forward`` computes the loss.
 

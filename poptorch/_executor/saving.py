@@ -14,7 +14,6 @@ from poptorch._device.device import Device
 from poptorch._device.memory_check import check_tile_memory
 from poptorch._executor.compilation import Compilation
 from poptorch._files import executable as files
-from poptorch._optimizer.live_states import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
@@ -164,7 +163,7 @@ class Saving:
             (True, True)
         """
         optimizer = self.wrapped.optimizer
-        has_state = optimizer is not None and live(optimizer.optimizer).has_begun()
+        has_state = optimizer is not None and optimizer.has_begun()
         with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
             file = files.File(filename)
         self.load(file, with_optimizer=not has_state)

@@ -167,6 +167,11 @@ class Call:
         return next((self._held[position] for position, _, name in self._anchors
                      if name == short), None)
 
+    @property
+    def replicas(self) -> int:
+        """The replicas that run the program."""
+        return self._executable.replicas
+
     def bind(self, stream: str, tensor: torch.Tensor) -> None:
         """Lets a stream read ``tensor`` (a host tensor of the device's dtype) in each call."""
         position = self._position.get(stream)

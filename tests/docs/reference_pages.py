@@ -277,10 +277,11 @@ def optimizers() -> str:
              if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
         "# Optimizers\n\nYou can also use the optimizers of `torch.optim`, including those "
-        "without a class here.\n",
+        "without a class here, and [optimizers of your own](../guide/own_optimizers.md).\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),
+        class_("poptorch.optim.MapGradients", poptorch.optim.MapGradients),
         class_("poptorch.optim.VariableAttributes", poptorch.optim.VariableAttributes)])
 
 

@@ -66,6 +66,8 @@ EFFECTS = {
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":
         _DATA + "test_running_mean_does_not_overflow_in_half",
+    "Training.optimizerOnHost":
+        "tests/own_step/test_on_host.py::test_gradients_are_left_for_the_program",
     "Training.recomputation": "tests/tasks/test_recompute.py::test_bytes",
     "Training.gradientClipping": "tests/optim/test_clipping.py::test_the_option",
     "Training.setAutomaticLossScaling":

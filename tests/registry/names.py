@@ -222,6 +222,10 @@ TRAINING = {
         "tests/optim/test_host_step.py::test_the_variant_stays_what_it_is",
     **{f"optim.{name}.step": _BESIDE + "test_steps_on_the_host_with_states_of_the_device"
        for name in ("Adam", "AdamW")},
+    "optim.MapGradients": "tests/own_step/test_map_gradients.py::test_what_it_takes",
+    **{f"optim.MapGradients.{method}": "tests/own_step/test_map_gradients.py::"
+       "test_groups_and_state_are_those_of_the_optimizer"
+       for method in ("step", "add_param_group", "state_dict", "load_state_dict")},
     "optim.SGD.step": _BESIDE + "test_a_closure_on_the_host",
     **{f"optim.{name}.load_torch_state_dict": _BESIDE + "test_a_state_of_torch"
        for name in _OPTIMIZERS},
