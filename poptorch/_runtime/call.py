@@ -9,7 +9,7 @@ import torch
 from poptorch import _C
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.tracing import FakeTensor
-from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
+from poptorch._base.types import complex_dtype, host_tensor, torch_dtype, without_memory, write_back
 from poptorch._guards import plain_tensors
 from poptorch._runtime import replica_consistency
 from poptorch._runtime.argument_memory import check_memory, check_reshaped
@@ -85,7 +85,8 @@ class Call:
     def _add_output(self, stream: str, output, plan, everything) -> None:
         position = self._position[stream]
         info = self._streams[position]
-        sizes = list(info.sizes)
+        is_complex = output is not None and output.is_complex
+        sizes = list(info.sizes)[:-1] if is_complex else list(info.sizes)
         of_replicas = [self._executable.replicas, *sizes]
         if output is None:
             make = self._keep(info, OutputMode.Final, 1, of_replicas)
@@ -93,13 +94,13 @@ class Call:
         elif output.kind == "anchor":
             self._add_anchor(position, output.name)
         elif output.kind == "input_update":
-            make = self._keep(info, OutputMode.All, 1, everything.shape(sizes))
+            make = self._keep(info, OutputMode.All, 1, everything.shape(sizes), is_complex)
             self._write_backs.append((position, make, output.leaf))
         elif output.kind == "constant_update":
-            make = self._keep(info, OutputMode.Final, 1, of_replicas)
+            make = self._keep(info, OutputMode.Final, 1, of_replicas, is_complex)
             self._constant_updates.append((position, make, output.tensor))
         else:
-            make = self._keep(info, plan.mode, plan.period, plan.shape(sizes))
+            make = self._keep(info, plan.mode, plan.period, plan.shape(sizes), is_complex)
             self._results.append((position, make))
 
     def _add_anchor(self, position: int, short: str) -> None:
@@ -115,12 +116,16 @@ class Call:
         make = self._keep(info, mode, period, plan.shape(list(info.sizes)))
         self._anchors.append((position, make, short))
 
-    def _keep(self, stream, mode: OutputMode, period: int,
-              shape: list[int]) -> Callable[[], torch.Tensor]:
-        """Sets which results of a stream a run keeps; returns what allocates memory for them."""
+    def _keep(self, stream, mode: OutputMode, period: int, shape: list[int],
+              is_complex: bool = False) -> Callable[[], torch.Tensor]:
+        """Sets which results of a stream a run keeps; returns what allocates memory for them. If
+        ``is_complex``, a result is pairs in the program, and ``shape`` is without their dimension.
+        """
         name = "none" if self._is_synthetic else _MODE_NAMES[mode]
         self._executable.set_output_mode(stream.name, name, period)
         dtype = torch_dtype(stream.dtype)
+        if is_complex:
+            return _C.TensorKind(complex_dtype(dtype), shape).empty
         if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
             return partial(self._pooled, stream.dtype, shape)
         return _C.TensorKind(dtype, shape).empty
@@ -222,7 +227,7 @@ class Call:
         for position, leaf, dtype in self._inputs:
             host = tensors[leaf]
             if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
-                    or host.is_neg() or type(host) is FakeTensor:
+                    or host.is_neg() or host.is_conj() or type(host) is FakeTensor:
                 self._warn_of_gradient(host, self._leaves[leaf].path)
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host

@@ -300,7 +300,10 @@ class Recorder(Recording, private.DispatchMode):
             return x.copy_(torch.polygamma(n, x))
 
     def _taken_apart(self, func, args, kwargs):
-        """The result of a decomposition, in the type and the memory that PyTorch gives it."""
+        """The result of a decomposition, in the type and the memory that PyTorch gives it;
+        NotImplemented if there is none for these arguments."""
+        if any(isinstance(x, torch.Tensor) and x.is_complex() for x in (*args, *kwargs.values())):
+            return NotImplemented
         expected = self._expected(func, tuple(map(self._faked, args)), self._faked(kwargs))
         several = isinstance(expected, (tuple, list))
         with self, self._types.unasked():
