@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
 import torch
@@ -65,15 +65,17 @@ def ir_dtype(dtype: torch.dtype) -> str:
 def ir_type(tensor: torch.Tensor) -> tuple[str, list[int]]:
     """The IR's dtype and sizes for a tensor. Complex numbers become pairs, with a last dimension of
     size 2. An Error for a dtype that the device lacks."""
-    part = part_dtype(tensor.dtype)
-    if part is None:
-        return ir_dtype(tensor.dtype), list(tensor.shape)
-    return ir_dtype(part), [*tensor.shape, 2]
+    return ir_dtype(real_dtype(tensor.dtype)), pair_sizes(tensor.shape, tensor.dtype)
 
 
-def part_dtype(dtype: torch.dtype) -> torch.dtype | None:
-    """The dtype of the real and imaginary parts of complex numbers; None for another dtype."""
-    return _PARTS.get(dtype)
+def pair_sizes(sizes: Sequence[int], dtype: torch.dtype) -> list[int]:
+    """The sizes of the pairs of a complex tensor; for another dtype, the sizes themselves."""
+    return [*sizes, 2] if dtype.is_complex else list(sizes)
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the real and imaginary parts of complex numbers; another dtype itself."""
+    return _PARTS.get(dtype, dtype)
 
 
 def complex_dtype(part: torch.dtype) -> torch.dtype:

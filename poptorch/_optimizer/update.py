@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype
+from poptorch._base.types import ir_dtype, real_dtype
 from poptorch._optimizer.captured_formula import Formulas
 from poptorch._optimizer.gradient_factor import GradientFactor, number, stream, velocity_stream
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
@@ -126,7 +126,7 @@ class _GroupUpdate:
 
     def _before(self, name: str, parameter, sizes: list[int]):
         """The parameter, or its part, before the update."""
-        dtype, e = ir_dtype(parameter.dtype), self.e
+        dtype, e = ir_dtype(real_dtype(parameter.dtype)), self.e
         if name in self.shards.weights:
             if name in self.shards.states or name not in self.gathered:
                 part = self.shards.state(e, name, "parameter", dtype, sizes)

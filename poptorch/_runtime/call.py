@@ -62,7 +62,7 @@ class Call:
         plan = OutputPlan(options.output_mode, options.output_return_period, *steps)
         everything = OutputPlan(OutputMode.All, 1, *steps)
         self._options, self._steps = options, steps
-        self._weight_groups = program.weight_groups
+        self._weight_groups, self._states = program.weight_groups, program.states
         self._host_sites = program.host_sites
         self._spec, self._loss = spec, program.optimizer.loss if program.optimizer else ""
         for stream, output in program.outputs:
@@ -85,12 +85,13 @@ class Call:
     def _add_output(self, stream: str, output, plan, everything) -> None:
         position = self._position[stream]
         info = self._streams[position]
-        is_complex = output is not None and output.is_complex
+        of_weight = stream.removeprefix("Gradient___")
+        is_complex = self._states[of_weight].is_complex() if output is None else output.is_complex
         sizes = list(info.sizes)[:-1] if is_complex else list(info.sizes)
         of_replicas = [self._executable.replicas, *sizes]
         if output is None:
-            make = self._keep(info, OutputMode.Final, 1, of_replicas)
-            self._gradient_outputs.append((position, make, stream.removeprefix("Gradient___")))
+            make = self._keep(info, OutputMode.Final, 1, of_replicas, is_complex)
+            self._gradient_outputs.append((position, make, of_weight))
         elif output.kind == "anchor":
             self._add_anchor(position, output.name)
         elif output.kind == "input_update":

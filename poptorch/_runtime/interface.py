@@ -8,7 +8,7 @@ import torch
 
 from poptorch._base import schema
 from poptorch._base.pytree.structure import Structure
-from poptorch._base.types import narrowed, part_dtype, torch_dtype
+from poptorch._base.types import narrowed, pair_sizes, real_dtype, torch_dtype
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._capture.record.in_place_shapes import METHODS
@@ -166,11 +166,9 @@ class Interface:
             if host is None:
                 continue
             shape = tuple(host.shape[state.path in self.program.weight_groups:])
-            part, dtype = part_dtype(host.dtype), host.dtype
-            if part is not None:
-                shape, dtype = (*shape, 2), part
+            shape = tuple(pair_sizes(shape, host.dtype))
             for own, compiled in ((shape, state.sizes),
-                                  (narrowed(dtype), torch_dtype(state.dtype))):
+                                  (narrowed(real_dtype(host.dtype)), torch_dtype(state.dtype))):
                 if own != compiled:
                     raise Error(f"[loadExecutable] {state.path} is {own} in the module and "
                                 f"{compiled} in the file. Wrap a module of the same settings.")
@@ -193,8 +191,7 @@ class Interface:
             if name not in given:
                 raise ValueError(f"nothing belongs to the stream {name!r}")
             shape, dtype = given[name]
-            if (part := part_dtype(dtype)) is not None:
-                shape, dtype = (*shape, 2), part
+            shape, dtype = pair_sizes(shape, dtype), real_dtype(dtype)
             wanted = executable.host_slices(name) * math.prod(stream.sizes)
             if wanted != math.prod(shape) or torch_dtype(stream.dtype) is not dtype:
                 raise ValueError(f"the stream {name!r} is {wanted} elements of {stream.dtype}, "

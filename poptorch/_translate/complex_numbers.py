@@ -7,7 +7,7 @@ import torch
 from torch import fx
 
 from poptorch import _C
-from poptorch._base.types import part_dtype
+from poptorch._base.types import real_dtype
 
 # Operations that compute the real parts of their results from real parts, and the imaginary parts
 # from imaginary parts, in the same way.
@@ -121,7 +121,7 @@ def _emit_part(nodes, node: fx.Node, part_of):
         if isinstance(value, (list, tuple)):
             return [argument(name, item) for item in value]
         if isinstance(value, torch.dtype):
-            return part_dtype(value) or value
+            return real_dtype(value)
         part = part_of(name, value)
         if isinstance(value, fx.Node):
             return operand(name, value, part)
@@ -168,7 +168,7 @@ def _part(val):
     if not _is_complex(val):
         return val
     with getattr(val, "fake_mode", contextlib.nullcontext()):
-        return torch.empty_strided(val.shape, val.stride(), dtype=part_dtype(val.dtype))
+        return torch.empty_strided(val.shape, val.stride(), dtype=real_dtype(val.dtype))
 
 
 def _is_complex(val) -> bool:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype, ir_type, narrowed, part_dtype, unnarrowed
+from poptorch._base.types import ir_dtype, ir_type, narrowed, real_dtype, unnarrowed
 from poptorch._capture import refused_node, torch_takes
 from poptorch._capture.graph.regions import region_of
 from poptorch._translate import complex_numbers, integer_ranges, loops, opaque
@@ -342,8 +342,7 @@ def _is_gradient_of_nothing(node) -> bool:
 
 
 def _zeros(e, node):
-    values = [None if part is None else
-              e.full(ir_type(part)[1], 0, part_dtype(part.dtype) or part.dtype)
+    values = [None if part is None else e.full(ir_type(part)[1], 0, real_dtype(part.dtype))
               for part in _parts(node)]
     return values if isinstance(node.meta["val"], (tuple, list)) else values[0]
 

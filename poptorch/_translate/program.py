@@ -15,7 +15,7 @@ import torch
 
 from poptorch import _C
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
-from poptorch._base.types import ir_dtype, ir_type, unnarrowed
+from poptorch._base.types import ir_dtype, ir_type, real_dtype, unnarrowed
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._translate import integer_ranges, reduction
 from poptorch._translate.emitter import Emitter, Precision
@@ -158,7 +158,7 @@ class _Translation:
         self._parameters = {spec.name: spec.tensor for spec in captured.inputs
                             if spec.kind == "param"}
         self._sum_dtypes = {} if optimizer is None else optimizer.sum_dtypes(
-            {spec.name: (self._parameters[spec.name], spec.node.meta["val"].dtype)
+            {spec.name: (self._parameters[spec.name], real_dtype(spec.node.meta["val"].dtype))
              for spec in self._gradient_outputs()})
         self.shards = self.program.shards = shards_of(captured, spec, self.optimizer, partition)
         self.program.sharding = self.shards.report
@@ -199,7 +199,7 @@ class _Translation:
         self.velocities = self._velocities(e, specs)
         begun = self.velocities.begun if self.velocities is not None else {}
         zeros = [begun.get(spec.name) or
-                 self._zero(e, self._sum_dtypes[spec.name], list(spec.node.meta["val"].shape))
+                 self._zero(e, self._sum_dtypes[spec.name], ir_type(spec.node.meta["val"])[1])
                  for spec in specs]
         names = [spec.name for spec in specs]
         counts = self.scaling is not None and self.scaling.is_automatic
@@ -263,7 +263,7 @@ class _Translation:
         if self.scaling is not None:
             self.scaling.finish(e, {})
         inverse = None if self.scaling is None else self.scaling.inverse
-        sizes = {spec.name: list(spec.node.meta["val"].shape) for spec in specs}
+        sizes = {spec.name: ir_type(spec.node.meta["val"])[1] for spec in specs}
         return self.optimizer.velocities(e, self.spec, params, sizes, inverse)
 
     def _zero(self, e: Emitter, dtype: torch.dtype, sizes: list[int]):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from poptorch._base.types import part_dtype
+from poptorch._base.types import real_dtype
 from poptorch._translate.complex_numbers import Complex
 from poptorch._translate.rules.elementwise import operand
 
@@ -29,7 +29,7 @@ def _parts(e, value, dtype) -> tuple:
 
 
 def _of(node):
-    return part_dtype(node.meta["val"].dtype)
+    return real_dtype(node.meta["val"].dtype)
 
 
 @_register("view_as_real")
