@@ -22,7 +22,8 @@ _NARROW = {torch.int64: torch.int32, torch.uint16: torch.int32, torch.uint32: to
            torch.uint64: torch.int32, torch.float64: torch.float32,
            torch.complex128: torch.complex64}
 # The program has complex numbers as pairs of numbers, in a last dimension of size 2.
-_PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32,
+          torch.complex128: torch.float64}
 _WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
 _INT32 = torch.iinfo(torch.int32)
 _INT64 = torch.iinfo(torch.int64)

@@ -163,4 +163,4 @@ def _missing(node) -> str:
     parts = parts if isinstance(parts, (tuple, list)) else [parts]
     kinds = {str(part.dtype).removeprefix("torch.") for part in parts if part is not None}
     return f"[analyze] an operand is of type {' and '.join(sorted(kinds))}, which the device " \
-           f"does not have. Compute it outside of the model, or use real numbers."
+           f"does not have. Compute it outside of the model, or in another type."

@@ -4,7 +4,7 @@ import torch
 
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import plain_torch
-from poptorch._base.types import check_dense, host_tensor, pair_sizes, torch_dtype
+from poptorch._base.types import check_dense, host_tensor, pair_sizes, real_dtype, torch_dtype
 from poptorch._optimizer.spec import (
     COUNT,
     GLOBAL,
@@ -79,7 +79,9 @@ class DeviceStates:
                 elif entry.tensor is not GLOBAL:
                     if entry.tensor.is_complex() and value.dim() > entry.tensor.dim():
                         value = torch.view_as_complex(value)
-                    value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
+                    own = entry.tensor.dtype
+                    own = own if value.is_complex() else real_dtype(own)
+                    value = value.to(torch.promote_types(value.dtype, own))
                     value = multiplied(value, 1 / self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found

@@ -90,8 +90,9 @@ IValue scalar(TypeKind kind, const Attr& attr) {
     case TypeKind::ScalarTypeType:
       if (const auto* v = get<int64_t>(attr)) return *v;
       if (const auto* v = get<ir::DType>(attr)) return static_cast<int64_t>(scalar_type(*v));
-      return enum_value<2>(attr, {"complex64", "complex128"},
-                           {static_cast<int64_t>(at::kComplexFloat),
+      return enum_value<3>(attr, {"complex32", "complex64", "complex128"},
+                           {static_cast<int64_t>(at::kComplexHalf),
+                            static_cast<int64_t>(at::kComplexFloat),
                             static_cast<int64_t>(at::kComplexDouble)});
     case TypeKind::LayoutType:
       return enum_value<1>(attr, {"strided"}, {static_cast<int64_t>(at::kStrided)});

@@ -127,8 +127,10 @@ class Recorder(Recording, private.DispatchMode):
             return self._refuse_nested
         if func.namespace == "prim":
             return self._device if func is torch.ops.prim.device.default else self._query
-        if func is aten.native_batch_norm.default:
+        if func in (aten.native_batch_norm.default, aten._native_batch_norm_legit.default):
             return self._native_batch_norm
+        if func is aten._batch_norm_with_update.default:
+            return self._batch_norm_with_update
         if func in DECOMPOSITIONS:
             return self._decomposed
         if private.is_composite(func):
@@ -274,7 +276,13 @@ class Recorder(Recording, private.DispatchMode):
                 for running, value in zip(args[3:5], statistics):
                     running.copy_(value)
             args = *args[:3], None, None, *args[5:]
-        return self._plain(func, args, kwargs)
+        return self._plain(aten.native_batch_norm.default, args, kwargs)
+
+    def _batch_norm_with_update(self, func, args, kwargs):
+        *arguments, momentum, eps = args
+        results = self._native_batch_norm(func, (*arguments, True, momentum, eps), kwargs)
+        with self:
+            return *results, torch.empty(0, dtype=torch.uint8)
 
     def _decomposed(self, func, args, kwargs):
         out = self._taken_apart(func, args, kwargs)

@@ -1,6 +1,7 @@
 """Rules for operations on complex numbers. They get :class:`Complex` operands and return one, or a
 value for a real result, or NotImplemented where PyTorch's own operator is called."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -56,7 +57,7 @@ def _polar(e, node, abs, angle):
 
 @_register("_conj", "conj_physical", "_conj_physical")
 def _conj(e, node, x):
-    real, imag = x.parts
+    real, imag = _parts(e, x, _of(node))
     return Complex(e, parts=(real, e.op("neg", imag)))
 
 
@@ -86,6 +87,20 @@ def _div(e, node, x, y, rounding_mode=None):
     if d is not None:
         return NotImplemented  # PyTorch's kernel avoids overflow of the divisor's square
     return Complex(e, parts=(e.op("div", a, c), e.op("div", b, c)))
+
+
+@_register("abs")
+def _abs(e, node, x):
+    """The root of the sum of squares, which are of numbers up to 1 so that none overflows."""
+    dtype = node.meta["val"].dtype
+    first, second = (e.op("abs", part) for part in x.parts)
+    large, small = e.op("maximum", first, second), e.op("minimum", first, second)
+    one, zero = e.constant(1.0, dtype), e.constant(0.0, dtype)
+    is_plain = e.op("logical_and", e.op("gt", large, zero),
+                    e.op("lt", large, e.constant(math.inf, dtype)))
+    ratio = e.op("div", e.op("where", is_plain, small, zero), e.op("where", is_plain, large, one))
+    squares = e.op("add", e.op("mul", ratio, ratio), one, alpha=1.0)
+    return e.op("mul", large, e.op("sqrt", squares))
 
 
 @_register("angle")
