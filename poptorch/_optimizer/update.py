@@ -78,12 +78,21 @@ class _GroupUpdate:
 
     def emit(self, gradients: dict, count_of) -> None:
         for name, parameter in self.compiled.params:
+            self._check_complex(name, parameter)
             sizes = self.shards.states.get(name) or gradients[name].sizes
             states = self.spec.states_of(self.group, sizes)
             counter = self._counter(count_of(name, parameter) if states else 0.0)
             self._update(name, parameter, gradients[name], sizes, states, counter)
             for setting in self.spec.settings:
                 self.program.bound[setting.of(name)] = partial(self._setting, setting)
+
+    def _check_complex(self, name: str, parameter) -> None:
+        """Refuses an update that is another one for pairs of numbers."""
+        if parameter.is_complex() and not self.spec.acts_on_parts:
+            raise Error(f"[optimizer] parameter {name} is {parameter.dtype}, and "
+                        f"{self.spec.name} is not implemented for complex numbers. Use another "
+                        f"optimizer for it, such as Adam, or make it a parameter of pairs of "
+                        f"numbers and call torch.view_as_complex in forward.")
 
     def _update(self, name: str, parameter, gradient, sizes: list, states: list,
                 counter: tuple) -> None:

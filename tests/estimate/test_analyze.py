@@ -191,7 +191,7 @@ def test_text_html_and_json(tmp_path):
     assert text[0].startswith("Refused, inference: ") and text[0].endswith(", 6 refused")
     assert text[1].split()[:4] == ["operation", "status", "count", "FLOPs"]
     assert text[2].split()[:4] == ["torch.nonzero", "refused", "1", "?"]
-    assert text[-1].startswith("aten.view_as_real is refused at ")
+    assert text[-1].startswith("aten._to_copy is refused at ")
     assert found._repr_html_().startswith("<table><tr><th>operation</th>")
     assert "Keep the shape" in found._repr_html_()
     data = json.loads(found.to_json(str(tmp_path / "a.json")))
