@@ -33,8 +33,8 @@ _UNNARROWED: ContextVar[tuple[torch.dtype, ...]] = ContextVar("unnarrowed", defa
 
 def narrowed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
-    int32, float64 becomes float32, complex128 becomes complex64 (nothing gets narrower within :func:`poptorch.testing.wide` and
-    :func:`unnarrowed`)."""
+    int32, float64 becomes float32, complex128 becomes complex64 (nothing gets narrower within
+    :func:`poptorch.testing.wide` and :func:`unnarrowed`)."""
     if dtype in _UNNARROWED.get():
         return dtype
     return (_WIDE if switches.is_wide() else _NARROW).get(dtype, dtype)

@@ -41,6 +41,7 @@ REFUSED = re.compile(
     "needs the value of a tensor|the shape of the result depends on the values|dense tensor"
     "|is not a type of the device|an unsigned number of 64 bits|has a tensor as a bound"
     "|the places at which it splits are a tensor"
+    "|the lengths differ from call to call"
     # An index without elements, of a type that positions are not of.
     r"|the index is \w+\[(\d+,)*0\b.*positions are i32 or i64")
 _MEMORY = re.compile("^(new_)?empty")  # with undefined values

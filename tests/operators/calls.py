@@ -108,8 +108,9 @@ def torchs_samples() -> Iterator[list]:
     before, sys.argv = sys.argv, sys.argv[:1]
     sys.path.append(str(FOLDER))
     try:
-        # It takes seconds, and the package.
+        # They take seconds, and the package.
         from torch.testing._internal.common_methods_invocations import op_db
+        # They take seconds, and the package.
         from torch.testing._internal.common_modules import module_db
         yield [*op_db, *module_db]
     finally:
@@ -126,11 +127,11 @@ def calls_of(info, seed: int, count: int, dtype: torch.dtype = torch.float32) ->
         count: how many.
         dtype: of the floating-point numbers.
     """
-    if dtype not in info.supported_dtypes("cpu"):
-        return []
     torch.manual_seed(seed)
     if hasattr(info, "module_cls"):
         return _calls_of_module(info, count, dtype)
+    if dtype not in info.supported_dtypes("cpu"):
+        return []
     samples = list(info.sample_inputs("cpu", dtype, requires_grad=False))
     chosen = torch.randperm(len(samples))[:count].tolist()
     is_differentiable = info.supports_autograd \
@@ -145,6 +146,7 @@ def _is_finite(arguments) -> bool:
 
 
 def _calls_of_module(info, count: int, dtype: torch.dtype) -> list[Call]:
+    """Also in types that PyTorch's tests leave out, where it has kernels for them."""
     samples = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=False,
                                       training=True)
     chosen = torch.randperm(len(samples))[:count].tolist()
@@ -152,5 +154,7 @@ def _calls_of_module(info, count: int, dtype: torch.dtype) -> list[Call]:
     for sample in (samples[i] for i in chosen):
         made, given = sample.constructor_input, sample.forward_input
         module = info.module_cls(*made.args, **made.kwargs)
+        if info.is_lazy:  # a call gives its parameters shapes
+            module.to(dtype)(*given.args, **given.kwargs)
         found.append(Call(module, (given.args, given.kwargs), _is_finite(given.args)))
     return found

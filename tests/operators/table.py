@@ -18,22 +18,25 @@ _KINDS = ("right", "refused", "wrong")  # the last one that a call has is the op
 
 _HEAD = """# PyTorch's operators
 
-PyTorch tests its operators and modules with the arguments in its lists `op_db` and `module_db`. This page
-says which of them poptorch compiles. `make operators-page` runs {count} calls of each with arguments from
-these lists, in each type that PyTorch supports on a CPU, and writes this page. Inference compares the results
-with eager PyTorch, training the gradients of all floating-point arguments and parameters. Both use the rule
-of [tests/README.md](../../tests/README.md#the-numeric-rule) for one operation. Of operators that use random
-numbers, only shapes and types are compared.
+PyTorch tests its operators and modules with the arguments in its lists `op_db` and `module_db`.
+This page says which of them poptorch compiles. `make operators-page` runs up to {count} calls of
+each with arguments from these lists, in each type that eager PyTorch has on a CPU, and writes this
+page. Inference compares the results with eager PyTorch. Training compares the gradients of all
+floating-point arguments and parameters. Both use the rule for one operation of
+[tests/README.md](../../tests/README.md#the-numeric-rule). Only shapes and types of random numbers
+are compared.
 
 | kind | meaning |
 |---|---|
 | right | all calls give what eager PyTorch gives |
-| refused | a call is refused by design: a value decides which Python code runs, the shape of a result depends on values, or a tensor is sparse. [Limits](../guide/limits.md) says what to do |
+| refused | a call is refused by design, see [limits](../guide/limits.md): {refused} |
 | wrong | a call gives something else, or is refused for another reason |
 
 The share is that of the right ones among those that are not refused by design.
 
 """
+_REFUSED = ("Python code needs the value of a tensor, the shape of a result depends on values, "
+            "or a tensor is sparse")
 
 
 def rows_of(text: str) -> dict[tuple, dict]:
@@ -58,7 +61,7 @@ def page(rows: dict[tuple, dict], count: int) -> str:
         rows: as :func:`rows_of` returns them.
         count: of calls of each operator at most.
     """
-    return "\n".join([_HEAD.format(count=count) + _summary(rows), _others(rows), _right(rows)])
+    return "\n".join([_HEAD.format(count=count, refused=_REFUSED) + _summary(rows), _others(rows), _right(rows)])
 
 
 def _summary(rows) -> str:

@@ -28,11 +28,10 @@
 // attribute `int32` lists. All have the strides that they have in the user's program, on which
 // results depend (which of A and its transpose is factorized, say): `strides` holds those of all
 // operands, one after the other; where it ends, operands are row-major.
-// Operands that the attribute `complex` lists are pairs of numbers, with a last dimension of 2: the
-// operator gets a complex tensor without it. Complex results become pairs.
-// Complex results become pairs of numbers. Results are flattened (a Tensor[] is several), converted to the declared types and made
-// contiguous. An undefined result gives zeros, or nothing where a tensor without elements is
-// declared. Operators that write to an argument, or return anything but tensors, are user errors.
+// Complex results become pairs of numbers. Results are flattened (a Tensor[] is several), converted
+// to the declared types and made contiguous. An undefined result gives zeros, or nothing where a
+// tensor without elements is declared. Operators that write to an argument, or return anything but
+// tensors, are user errors.
 #pragma once
 
 #include <ATen/core/function_schema.h>
