@@ -19,7 +19,7 @@ NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators tsan browser \
+.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators operators-page tsan browser \
         update-golden core aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
@@ -30,6 +30,7 @@ help:
 	@echo 'make mutants        insert bugs on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make libraries      88 small models of the library transformers, compared with eager'
+	@echo "make operators-page docs/reference/operators.md: which of them work, in which types"
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
@@ -71,6 +72,12 @@ libraries: $(VENV)/installed build/libraries/installed
 
 operators: $(VENV)/installed build/operators/installed
 	$(PYTHON) -m tests.operators $(OPERATORS_ARGS)
+
+operators-page: $(VENV)/installed build/operators/installed
+	for dtype in float32 float16 bfloat16; do \
+	  $(PYTHON) -m tests.operators --count 2 --dtype $$dtype --results build/operators/results; \
+	done
+	$(PYTHON) -m tests.operators.table build/operators/results 2
 
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan

@@ -118,7 +118,7 @@ def check_narrow(ours, eager32, reference):
     _check(flatten(ours), flatten(reference), lambda name: 4 * errors[name] + 2e-6)
 
 
-def check_op_sample(ours, eager32, reference, name="result"):
+def check_op_sample(ours, eager32, reference, name="result", rounding=1e-6):
     """The rule for samples of one op: largest absolute errors, exact where not floating point.
 
     Args:
@@ -126,6 +126,7 @@ def check_op_sample(ours, eager32, reference, name="result"):
         eager32: what PyTorch gave in float32.
         reference: what PyTorch gave in float64 from the same (float32) values.
         name: what a failure calls the tensor.
+        rounding: the error that is allowed in any case, relative to the largest element.
     """
     _same_kind(name, ours, eager32)
     if not reference.is_floating_point():
@@ -141,7 +142,7 @@ def check_op_sample(ours, eager32, reference, name="result"):
         return values[finite].abs().max().item() if finite.any() else 0.0
 
     error = largest(ours.double() - reference)
-    limit = 4 * largest(eager32.double() - reference) + 1e-6 * largest(reference)
+    limit = 4 * largest(eager32.double() - reference) + rounding * largest(reference)
     _judge([(name, error, limit)])
 
 

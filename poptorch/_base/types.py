@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
 import torch
@@ -19,7 +19,11 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 # Types that the device lacks: 64-bit types are narrowed, unsigned ones become signed.
 _NARROW = {torch.int64: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int32,
-           torch.uint64: torch.int32, torch.float64: torch.float32}
+           torch.uint64: torch.int32, torch.float64: torch.float32,
+           torch.complex128: torch.complex64}
+# The program has complex numbers as pairs of numbers, in a last dimension of size 2.
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32,
+          torch.complex128: torch.float64}
 _WIDE = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
 _INT32 = torch.iinfo(torch.int32)
 _INT64 = torch.iinfo(torch.int64)
@@ -29,8 +33,8 @@ _UNNARROWED: ContextVar[tuple[torch.dtype, ...]] = ContextVar("unnarrowed", defa
 
 def narrowed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that stands for ``dtype`` on the device: int64, uint16, uint32 and uint64 become
-    int32, float64 becomes float32 (nothing gets narrower within :func:`poptorch.testing.wide` and
-    :func:`unnarrowed`)."""
+    int32, float64 becomes float32, complex128 becomes complex64 (nothing gets narrower within
+    :func:`poptorch.testing.wide` and :func:`unnarrowed`)."""
     if dtype in _UNNARROWED.get():
         return dtype
     return (_WIDE if switches.is_wide() else _NARROW).get(dtype, dtype)
@@ -59,6 +63,27 @@ def ir_dtype(dtype: torch.dtype) -> str:
     return name
 
 
+def ir_type(tensor: torch.Tensor) -> tuple[str, list[int]]:
+    """The IR's dtype and sizes for a tensor. Complex numbers become pairs, with a last dimension of
+    size 2. An Error for a dtype that the device lacks."""
+    return ir_dtype(real_dtype(tensor.dtype)), pair_sizes(tensor.shape, tensor.dtype)
+
+
+def pair_sizes(sizes: Sequence[int], dtype: torch.dtype) -> list[int]:
+    """The sizes of the pairs of a complex tensor; for another dtype, the sizes themselves."""
+    return [*sizes, 2] if dtype.is_complex else list(sizes)
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the real and imaginary parts of complex numbers; another dtype itself."""
+    return _PARTS.get(dtype, dtype)
+
+
+def complex_dtype(part: torch.dtype) -> torch.dtype:
+    """The complex dtype whose parts have a dtype."""
+    return next(dtype for dtype, of in _PARTS.items() if of is part)
+
+
 def unrounded(dtype: torch.dtype) -> torch.dtype:
     """The dtype between the ops of one rule: float32 for 16-bit floats. So a result is rounded
     once, as by the one operation that the rule stands for."""
@@ -84,6 +109,9 @@ def host_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     target = narrowed(tensor.dtype)
+    if target is torch.complex64:
+        parts = torch.view_as_real(tensor.contiguous())
+        return torch.view_as_complex(host_tensor(parts, what))
     if target is not tensor.dtype and tensor.numel():
         tensor = _fitting(tensor, target, what)
     return tensor.to(target).contiguous()
@@ -136,8 +164,11 @@ def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Copies new values to a tensor; one element of each dimension that is expanded.
 
     If the new value of an element equals its narrowed old value, the device has not changed it:
-    the element keeps its full precision.
+    the element keeps its full precision. Values of a complex tensor may be pairs.
     """
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+        values = torch.view_as_real(values) if values.is_complex() else values
     for dim in expanded_dims(tensor):
         tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
     if tensor.dtype in (torch.int64, torch.float64) and narrowed(tensor.dtype) is values.dtype:

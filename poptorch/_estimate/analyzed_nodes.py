@@ -7,7 +7,7 @@ from collections import Counter
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype
+from poptorch._base.types import ir_type
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.graph.node_errors import name_of
 from poptorch._capture.graph.regions import region_of
@@ -153,8 +153,9 @@ class _Walk:
         return self._zeros(val)
 
     def _zeros(self, val: torch.Tensor):
-        return self._emitter.plain("full", [], {"size": list(val.shape), "fill_value": 0,
-                                                "dtype": _C.DType(ir_dtype(val.dtype))})[0]
+        dtype, sizes = ir_type(val)
+        return self._emitter.plain("full", [], {"size": sizes, "fill_value": 0,
+                                                "dtype": _C.DType(dtype)})[0]
 
 
 def _missing(node) -> str:
@@ -162,4 +163,4 @@ def _missing(node) -> str:
     parts = parts if isinstance(parts, (tuple, list)) else [parts]
     kinds = {str(part.dtype).removeprefix("torch.") for part in parts if part is not None}
     return f"[analyze] an operand is of type {' and '.join(sorted(kinds))}, which the device " \
-           f"does not have. Compute it outside of the model, or use real numbers."
+           f"does not have. Compute it outside of the model, or in another type."

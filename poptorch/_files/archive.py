@@ -20,7 +20,7 @@ from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 SUFFIX = ".poptorch"
 # Every member that a file may have besides the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",

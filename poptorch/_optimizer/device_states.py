@@ -4,7 +4,7 @@ import torch
 
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import plain_torch
-from poptorch._base.types import check_dense, host_tensor, torch_dtype
+from poptorch._base.types import check_dense, host_tensor, pair_sizes, real_dtype, torch_dtype
 from poptorch._optimizer.spec import (
     COUNT,
     GLOBAL,
@@ -77,7 +77,11 @@ class DeviceStates:
                 if entry.key == COUNT:
                     value = counts[entry.path] = value.to(number_type())
                 elif entry.tensor is not GLOBAL:
-                    value = value.to(torch.promote_types(value.dtype, entry.tensor.dtype))
+                    if entry.tensor.is_complex() and value.dim() > entry.tensor.dim():
+                        value = torch.view_as_complex(value)
+                    own = entry.tensor.dtype
+                    own = own if value.is_complex() else real_dtype(own)
+                    value = value.to(torch.promote_types(value.dtype, own))
                     value = multiplied(value, 1 / self._scale_of(entry))
                 found.setdefault(id(entry.tensor), {})[entry.key] = value
         return found
@@ -151,7 +155,8 @@ class DeviceStates:
             value = values.get(id(entry.tensor), {}).get(entry.key)
             if value is None:
                 continue
-            shape, sizes = tuple(torch.as_tensor(value).shape), tuple(state.sizes)
+            value = torch.as_tensor(value)
+            shape, sizes = tuple(pair_sizes(value.shape, value.dtype)), tuple(state.sizes)
             if groups is not None and shape[1:] == sizes:
                 groups.check(self.outside(entry.key, entry.parameter), shape)
             elif groups is not None or shape != sizes:
@@ -169,6 +174,8 @@ def version(value) -> int | None:
 
 
 def _of_type(tensor: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(host_tensor(tensor, name))
     if tensor.dtype is not dtype:
         return host_tensor(tensor, name).to(dtype)
     check_dense(tensor, name)

@@ -14,6 +14,7 @@ import torch
 from poptorch._base import interrupts
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import computes_values
+from poptorch._base.types import real_dtype
 from poptorch._optimizer import checks, update
 from poptorch._optimizer import settings as device_settings
 from poptorch._optimizer.compiled_settings import (
@@ -279,7 +280,7 @@ class OptimizerLink:
         undoes the loss scale."""
         found, numbers = Velocities(e, spec, inverse), len(spec_of(self.optimizer).hyper)
         for number, group, held in self._combined_groups(params):
-            types = {name: (p.dtype, sizes[name]) for name, p in held.items()}
+            types = {name: (real_dtype(p.dtype), sizes[name]) for name, p in held.items()}
             found.add_group(f"optimizer.group{number}", group, types, numbers)
         return found
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import torch
 
+from poptorch._base.types import real_dtype
 from poptorch._optimizer.settings import dtype_of, is_combined
 
 # What all kinds have: a setting shared by all parameters, and the count of updates.
@@ -78,7 +79,8 @@ def multiplied(value: torch.Tensor, factor: float) -> torch.Tensor:
     """A tensor times a factor, computed in double precision, in single precision at least."""
     if factor == 1:
         return value
-    return (value.double() * factor).to(torch.promote_types(value.dtype, torch.float32))
+    wide = value if value.is_complex() else value.double()
+    return (wide * factor).to(torch.promote_types(value.dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -121,15 +123,17 @@ class StateTensor:
     def dtype_for(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
         if self.has_no_dims:
             return number_type()
-        return dtype_of(group, None if is_combined(group) else self.type_setting, parameter.dtype)
+        return dtype_of(group, None if is_combined(group) else self.type_setting,
+                        real_dtype(parameter.dtype))
 
     def _host_dtype(self, parameter: torch.Tensor, group: dict) -> torch.dtype:
         dtype = self.dtype_for(parameter, group)
         return dtype if self.has_no_dims else torch.promote_types(dtype, parameter.dtype)
 
     def before(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
-        return torch.full(self.sizes_for(parameter.shape), self.initial_in(group),
-                          dtype=self._host_dtype(parameter, group))
+        value, dtype = self.initial_in(group), self._host_dtype(parameter, group)
+        return torch.full(self.sizes_for(parameter.shape),
+                          complex(value, value) if dtype.is_complex else value, dtype=dtype)
 
     def on_device(self, value: torch.Tensor, parameter: torch.Tensor, group: dict) -> torch.Tensor:
         """A value of the host in the form that the device has."""

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype
+from poptorch._base.types import ir_dtype, real_dtype
 from poptorch._optimizer.captured_formula import Formulas
 from poptorch._optimizer.gradient_factor import GradientFactor, number, stream, velocity_stream
 from poptorch._optimizer.layout import GroupLayout, UpdateLayout
@@ -78,12 +78,21 @@ class _GroupUpdate:
 
     def emit(self, gradients: dict, count_of) -> None:
         for name, parameter in self.compiled.params:
+            self._check_complex(name, parameter)
             sizes = self.shards.states.get(name) or gradients[name].sizes
             states = self.spec.states_of(self.group, sizes)
             counter = self._counter(count_of(name, parameter) if states else 0.0)
             self._update(name, parameter, gradients[name], sizes, states, counter)
             for setting in self.spec.settings:
                 self.program.bound[setting.of(name)] = partial(self._setting, setting)
+
+    def _check_complex(self, name: str, parameter) -> None:
+        """Refuses an update that is another one for pairs of numbers."""
+        if parameter.is_complex() and not self.spec.acts_on_parts:
+            raise Error(f"[optimizer] parameter {name} is {parameter.dtype}, and "
+                        f"{self.spec.name} is not implemented for complex numbers. Use another "
+                        f"optimizer for it, such as Adam, or make it a parameter of pairs of "
+                        f"numbers and call torch.view_as_complex in forward.")
 
     def _update(self, name: str, parameter, gradient, sizes: list, states: list,
                 counter: tuple) -> None:
@@ -126,7 +135,7 @@ class _GroupUpdate:
 
     def _before(self, name: str, parameter, sizes: list[int]):
         """The parameter, or its part, before the update."""
-        dtype, e = ir_dtype(parameter.dtype), self.e
+        dtype, e = ir_dtype(real_dtype(parameter.dtype)), self.e
         if name in self.shards.weights:
             if name in self.shards.states or name not in self.gathered:
                 part = self.shards.state(e, name, "parameter", dtype, sizes)

@@ -12,7 +12,7 @@ from poptorch._base import schema
 from poptorch._base.logging import logger
 from poptorch._base.pytree import structure as pytree
 from poptorch._base.pytree.structure import Mismatch, Structure
-from poptorch._base.types import check_dense, computes_as_usual, ir_dtype, narrowed
+from poptorch._base.types import check_dense, computes_as_usual, ir_type, narrowed
 from poptorch._base.value_snapshot import VALUES, Objects, Snapshot, same
 from poptorch._capture.graph.module_clones import HOOKS
 from poptorch._capture.graph.source_location import is_torchs
@@ -406,7 +406,7 @@ def _check_tensor(tensor: torch.Tensor, path: str) -> None:
     """Refuses tensors that no program takes."""
     check_dense(tensor, path)
     try:
-        ir_dtype(tensor.dtype)
+        ir_type(tensor)
     except Error as error:
         raise Error(f"[arguments] {path}: {error.message.partition('] ')[2]}") from error
 

@@ -9,7 +9,7 @@ import torch
 from poptorch import _C
 from poptorch._base.logging import logger
 from poptorch._base.torch_private.tracing import FakeTensor
-from poptorch._base.types import host_tensor, torch_dtype, without_memory, write_back
+from poptorch._base.types import complex_dtype, host_tensor, torch_dtype, without_memory, write_back
 from poptorch._guards import plain_tensors
 from poptorch._runtime import replica_consistency
 from poptorch._runtime.argument_memory import check_memory, check_reshaped
@@ -62,7 +62,7 @@ class Call:
         plan = OutputPlan(options.output_mode, options.output_return_period, *steps)
         everything = OutputPlan(OutputMode.All, 1, *steps)
         self._options, self._steps = options, steps
-        self._weight_groups = program.weight_groups
+        self._weight_groups, self._states = program.weight_groups, program.states
         self._host_sites = program.host_sites
         self._spec, self._loss = spec, program.optimizer.loss if program.optimizer else ""
         for stream, output in program.outputs:
@@ -85,21 +85,23 @@ class Call:
     def _add_output(self, stream: str, output, plan, everything) -> None:
         position = self._position[stream]
         info = self._streams[position]
-        sizes = list(info.sizes)
+        of_weight = stream.removeprefix("Gradient___")
+        is_complex = self._states[of_weight].is_complex() if output is None else output.is_complex
+        sizes = list(info.sizes)[:-1] if is_complex else list(info.sizes)
         of_replicas = [self._executable.replicas, *sizes]
         if output is None:
-            make = self._keep(info, OutputMode.Final, 1, of_replicas)
-            self._gradient_outputs.append((position, make, stream.removeprefix("Gradient___")))
+            make = self._keep(info, OutputMode.Final, 1, of_replicas, is_complex)
+            self._gradient_outputs.append((position, make, of_weight))
         elif output.kind == "anchor":
             self._add_anchor(position, output.name)
         elif output.kind == "input_update":
-            make = self._keep(info, OutputMode.All, 1, everything.shape(sizes))
+            make = self._keep(info, OutputMode.All, 1, everything.shape(sizes), is_complex)
             self._write_backs.append((position, make, output.leaf))
         elif output.kind == "constant_update":
-            make = self._keep(info, OutputMode.Final, 1, of_replicas)
+            make = self._keep(info, OutputMode.Final, 1, of_replicas, is_complex)
             self._constant_updates.append((position, make, output.tensor))
         else:
-            make = self._keep(info, plan.mode, plan.period, plan.shape(sizes))
+            make = self._keep(info, plan.mode, plan.period, plan.shape(sizes), is_complex)
             self._results.append((position, make))
 
     def _add_anchor(self, position: int, short: str) -> None:
@@ -115,12 +117,16 @@ class Call:
         make = self._keep(info, mode, period, plan.shape(list(info.sizes)))
         self._anchors.append((position, make, short))
 
-    def _keep(self, stream, mode: OutputMode, period: int,
-              shape: list[int]) -> Callable[[], torch.Tensor]:
-        """Sets which results of a stream a run keeps; returns what allocates memory for them."""
+    def _keep(self, stream, mode: OutputMode, period: int, shape: list[int],
+              is_complex: bool = False) -> Callable[[], torch.Tensor]:
+        """Sets which results of a stream a run keeps; returns what allocates memory for them. If
+        ``is_complex``, a result is pairs in the program, and ``shape`` is without their dimension.
+        """
         name = "none" if self._is_synthetic else _MODE_NAMES[mode]
         self._executable.set_output_mode(stream.name, name, period)
         dtype = torch_dtype(stream.dtype)
+        if is_complex:
+            return _C.TensorKind(complex_dtype(dtype), shape).empty
         if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
             return partial(self._pooled, stream.dtype, shape)
         return _C.TensorKind(dtype, shape).empty
@@ -227,7 +233,7 @@ class Call:
         for position, leaf, dtype in self._inputs:
             host = tensors[leaf]
             if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
-                    or host.is_neg() or type(host) is FakeTensor:
+                    or host.is_neg() or host.is_conj() or type(host) is FakeTensor:
                 self._warn_of_gradient(host, self._leaves[leaf].path)
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host

@@ -8,7 +8,7 @@ import torch
 
 from poptorch._base import schema
 from poptorch._base.pytree.structure import Structure
-from poptorch._base.types import narrowed, torch_dtype
+from poptorch._base.types import narrowed, pair_sizes, real_dtype, torch_dtype
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, objects_within
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._capture.record.in_place_shapes import METHODS
@@ -24,7 +24,7 @@ from poptorch.errors import Error
 
 # Outputs of these kinds are no results of the call.
 _BESIDE = ("anchor", "input_update", "constant_update")
-_OUTPUT = tuple | None  # (kind, name, leaf)
+_OUTPUT = tuple | None  # (kind, name, leaf, is_complex)
 _FORM = {
     "arguments": dict, "outputs": tuple | None, "inputs": {int: str}, "results": [(str, _OUTPUT)],
     "layouts": {int: ([int | None], int | None)}, "reshaped": {int: [(METHODS, [int | list])]},
@@ -90,7 +90,7 @@ class Interface:
             "layouts": dict(program.layouts),
             "reshaped": dict(program.reshaped),
             "results": [(stream, None if output is None else
-                         (output.kind, output.name, output.leaf))
+                         (output.kind, output.name, output.leaf, output.is_complex))
                         for stream, output in program.outputs],
             "weights": list(program.states),
             "tensor_names": program.tensor_names,
@@ -168,8 +168,9 @@ class Interface:
             if host is None:
                 continue
             shape = tuple(host.shape[state.path in self.program.weight_groups:])
+            shape = tuple(pair_sizes(shape, host.dtype))
             for own, compiled in ((shape, state.sizes),
-                                  (narrowed(host.dtype), torch_dtype(state.dtype))):
+                                  (narrowed(real_dtype(host.dtype)), torch_dtype(state.dtype))):
                 if own != compiled:
                     raise Error(f"[loadExecutable] {state.path} is {own} in the module and "
                                 f"{compiled} in the file. Wrap a module of the same settings.")
@@ -192,6 +193,7 @@ class Interface:
             if name not in given:
                 raise ValueError(f"nothing belongs to the stream {name!r}")
             shape, dtype = given[name]
+            shape, dtype = pair_sizes(shape, dtype), real_dtype(dtype)
             wanted = executable.host_slices(name) * math.prod(stream.sizes)
             if wanted != math.prod(shape) or torch_dtype(stream.dtype) is not dtype:
                 raise ValueError(f"the stream {name!r} is {wanted} elements of {stream.dtype}, "
@@ -199,9 +201,9 @@ class Interface:
 
 
 def _output(*data) -> OutputSpec:
-    schema.check(data, (str, str, int | None), "a result")
-    kind, name, leaf = data
-    return OutputSpec(kind, name, None, leaf)
+    schema.check(data, (str, str, int | None, bool), "a result")
+    kind, name, leaf, is_complex = data
+    return OutputSpec(kind, name, None, leaf, is_complex=is_complex)
 
 
 def _check_same_spec(own: StepSpec, compiled: StepSpec) -> None:

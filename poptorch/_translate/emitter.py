@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
-from poptorch._base.types import host_tensor, ir_dtype, torch_dtype
+from poptorch._base.types import host_tensor, ir_dtype, ir_type, torch_dtype
 from poptorch._translate import float16_partials, rounding
 
 # The only ops that carry an annotation (none: any op), by its name.
@@ -136,6 +136,8 @@ class Emitter:
         if not isinstance(value, torch.Tensor):
             value = torch.tensor(value, dtype=dtype)
         value = host_tensor(value, "constant")
+        if value.is_complex():
+            value = torch.view_as_real(value)
         raw = value.reshape(-1).view(torch.uint8).numpy()
         return self.graph.constant(ir_dtype(value.dtype), list(value.shape), raw,
                                    annotations={"part": self.part})
@@ -175,9 +177,9 @@ class Emitter:
 
     def synthetic(self, name: str, val: torch.Tensor):
         """Made-up values of an input: N(0, 1), or 0 where it is not of floating point."""
-        dtype = ir_dtype(val.dtype)
-        attrs = {"size": list(val.shape), "dtype": _C.DType(dtype)}
-        if not val.is_floating_point():
+        dtype, sizes = ir_type(val)
+        attrs = {"size": sizes, "dtype": _C.DType(dtype)}
+        if not val.is_floating_point() and not val.is_complex():
             zero = torch.zeros((), dtype=val.dtype).item()
             return self.plain("full", [], {**attrs, "fill_value": zero}, names=[name])[0]
         return self.plain("random_normal", [self.rng()], {**attrs, "salt": self._own_salt()},

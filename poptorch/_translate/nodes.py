@@ -8,11 +8,13 @@ from types import MappingProxyType
 import torch
 
 from poptorch import _C
-from poptorch._base.types import ir_dtype, narrowed, unnarrowed
+from poptorch._base.types import ir_dtype, ir_type, narrowed, real_dtype, unnarrowed
 from poptorch._capture import refused_node, torch_takes
 from poptorch._capture.graph.regions import region_of
-from poptorch._translate import integer_ranges, loops, opaque
+from poptorch._translate import complex_numbers, integer_ranges, loops, opaque
+from poptorch._translate.complex_numbers import Complex, pairs_of
 from poptorch._translate.emitter import Emitter
+from poptorch._translate.rules.complex_numbers import COMPLEX_RULES
 from poptorch._translate.rules.table import RULES
 from poptorch.errors import Error
 
@@ -71,7 +73,7 @@ class Nodes:
                 return
             _check_layout(node)
             self.values[node] = self._emit_in_64_bits(node) if self._needs_64_bits(node) \
-                else self._emit(node)
+                else self.emit(node)
         except Exception as error:
             refused = refused_node(error, node)
             if refused is error:
@@ -81,7 +83,7 @@ class Nodes:
     def narrowed_value(self, node: torch.fx.Node):
         """The value of a node for what takes no 64 bits; the program stops where one does not fit.
         """
-        value, e = self.values[node], self.emitter
+        value, e = pairs_of(self.values[node]), self.emitter
         if not _is_wide(value):
             return value
         before, e.place = e.place, _source_place(node.meta)
@@ -107,7 +109,7 @@ class Nodes:
     def _emit_in_64_bits(self, node):
         """Like ``_emit``; results that int32 holds in any case are narrowed."""
         with unnarrowed(torch.int64):
-            values = self._emit(node)
+            values = self.emit(node)
         if isinstance(values, tuple):
             values = list(values)
         found = [self.emitter.cast(value, torch.int64)
@@ -115,14 +117,42 @@ class Nodes:
                  for value, range_ in zip(_listed(values), _listed(self.ranges[node]))]
         return found if isinstance(values, list) else found[0]
 
-    def _emit(self, node):
+    def complex_value(self, node) -> Complex:
+        """The value of a complex tensor."""
+        value = self.values[node]
+        if not isinstance(value, Complex):
+            value = self.values[node] = Complex(self.emitter, pairs=value)
+        return value
+
+    def emit(self, node):
+        """Appends the ops of an operation and returns its value, or a list of them."""
+        part = complex_numbers.part_of_view(node)
+        if part is not None:
+            return self.complex_value(part[0]).parts[part[1]]
+        if not complex_numbers.has_complex(node):
+            return self._emit_real(node)
+        rule, found = COMPLEX_RULES.get(node.target._schema.name), NotImplemented
+        if rule is not None:
+            args, kwargs = map(self._operands, (node.args, node.kwargs))
+            found = rule(self.emitter, node, *args, **kwargs)
+        if found is not NotImplemented:
+            return found
+        if complex_numbers.is_linear(node):
+            return complex_numbers.emit_linear(self, node)
+        if complex_numbers.is_product(node):
+            return complex_numbers.emit_product(self, node)
+        return self._emit_by(opaque.emit, node)
+
+    def _emit_real(self, node):
         how = self._rules.get(node.target)
         if how is None:
             how = self._rules[node.target] = self.rule_for(node.target)
         if narrowed(torch.int64) is torch.int64 and _loses_bits(how, node):
             how = opaque.emit
-        args = tuple(self._operand(a) for a in node.args)
-        kwargs = {k: self._operand(v) for k, v in node.kwargs.items()}
+        return self._emit_by(how, node)
+
+    def _emit_by(self, how, node):
+        args, kwargs = map(self._operands, (node.args, node.kwargs))
         try:
             value = how(self.emitter, node, *args, **kwargs)
             _check_type(node, value)
@@ -145,8 +175,15 @@ class Nodes:
             return rule
         return _RowRule(row, schema) if row is not None else opaque.emit
 
+    def _operands(self, arguments):
+        if isinstance(arguments, dict):
+            return {name: self._operand(argument) for name, argument in arguments.items()}
+        return tuple(map(self._operand, arguments))
+
     def _operand(self, argument):
         if isinstance(argument, torch.fx.Node):
+            if _is_complex(argument.meta["val"]):
+                return self.complex_value(argument)
             if not _is_int64(argument.meta["val"]):
                 return self.values[argument]
             if narrowed(torch.int64) is torch.int64:
@@ -281,6 +318,10 @@ def _is_int64(part) -> bool:
     return isinstance(part, torch.Tensor) and part.dtype is torch.int64
 
 
+def _is_complex(part) -> bool:
+    return isinstance(part, torch.Tensor) and part.is_complex()
+
+
 def _listed(found) -> list:
     return found if isinstance(found, list) else [found]
 
@@ -301,7 +342,7 @@ def _is_gradient_of_nothing(node) -> bool:
 
 
 def _zeros(e, node):
-    values = [None if part is None else e.full(part.shape, 0, part.dtype)
+    values = [None if part is None else e.full(ir_type(part)[1], 0, real_dtype(part.dtype))
               for part in _parts(node)]
     return values if isinstance(node.meta["val"], (tuple, list)) else values[0]
 
@@ -345,7 +386,7 @@ def _check_type(node, value) -> None:
     """What the op row infers must be what PyTorch computed while capturing."""
     val = node.meta.get("val")
     if isinstance(val, torch.Tensor) and isinstance(value, _C.Value):
-        expected = (ir_dtype(val.dtype), list(val.shape))
+        expected = ir_type(val)
         if (value.dtype, list(value.sizes)) != expected:
             raise AssertionError(f"[{node.target}] The op row gives {value.type_text}, PyTorch "
                                  f"gives {expected[0]}{expected[1]}. Please report this.")

@@ -6,8 +6,9 @@ import torch
 
 from poptorch import _C
 from poptorch._base.torch_private.basic import pytree
-from poptorch._base.types import ir_dtype
+from poptorch._base.types import ir_dtype, ir_type
 from poptorch._capture.decompose.functional_ops import ORIGINALS
+from poptorch._translate.complex_numbers import is_value, pairs_of
 from poptorch.errors import Error
 
 _DTYPES = {torch.int64: "i64", torch.float64: "f64"}
@@ -24,8 +25,7 @@ def emit(e, node, *args, **kwargs):
     if "salt" in node.meta:
         _add_generator(e, node, schema, writer, attrs)
     vals, structure = pytree.tree_flatten(node.meta["val"])
-    types = [(ir_dtype(v.dtype), list(v.shape)) if isinstance(v, torch.Tensor) else ("f32", [0])
-             for v in vals]
+    types = [ir_type(v) if isinstance(v, torch.Tensor) else ("f32", [0]) for v in vals]
     results = e.ops("aten", writer.operands, attrs, types)
     return pytree.tree_unflatten(results, structure)
 
@@ -57,18 +57,21 @@ class _Arguments:
         """What the user's operands are, where the device's may differ: those of int32, and not of
         the int64 it stands for, and the strides of all, unless all are row-major."""
         int32 = [i for i, given in enumerate(self._given) if given.dtype is torch.int32]
-        strides = [step for given in self._given for step in given.stride()]
+        strides = [step for given in self._given for step in _strides(given)]
         is_plain = all(given.is_contiguous() for given in self._given)
         return {**({"int32": int32} if int32 else {}),
                 **({} if is_plain else {"strides": strides})}
 
     def write(self, value, source):
         """``source`` is the same argument of the captured node."""
-        if isinstance(value, _C.Value):
-            return f"%{self._operand(value, source)}"
+        if is_value(value):
+            kind = "complex" if source.meta["val"].is_complex() else ""
+            return f"%{kind}{self._operand(pairs_of(value), source)}"
         if isinstance(value, (list, tuple)):
             return [self.write(*pair) for pair in zip(value, source)]
         if isinstance(value, torch.dtype):
+            if value.is_complex:
+                return str(value).removeprefix("torch.")
             return _C.DType(_DTYPES.get(value) or ir_dtype(value))
         if isinstance(value, str):
             return "%" + value if value.startswith("%") else value
@@ -78,6 +81,8 @@ class _Arguments:
             return str(value).removeprefix("torch.")
         if value is None or isinstance(value, (bool, int, float)):
             return value
+        if isinstance(value, complex):
+            return [value.real, value.imag]
         raise Error(f"[translate] an argument of type {type(value).__name__} cannot be carried to "
                     f"the device: {value!r}. Use numbers, strings, tensors or lists of them.")
 
@@ -90,3 +95,9 @@ class _Arguments:
         self.operands.append(value)
         self._given.append(given)
         return len(self.operands) - 1
+
+
+def _strides(given: torch.Tensor) -> list[int]:
+    """Those of an operand, of the pairs if it is complex."""
+    return [*(2 * step for step in given.stride()), 1] if given.is_complex() \
+        else list(given.stride())

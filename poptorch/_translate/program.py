@@ -15,7 +15,7 @@ import torch
 
 from poptorch import _C
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
-from poptorch._base.types import ir_dtype, unnarrowed
+from poptorch._base.types import ir_dtype, ir_type, real_dtype, unnarrowed
 from poptorch._capture.graph.captured import OutputSpec
 from poptorch._translate import integer_ranges, reduction
 from poptorch._translate.emitter import Emitter, Precision
@@ -158,7 +158,7 @@ class _Translation:
         self._parameters = {spec.name: spec.tensor for spec in captured.inputs
                             if spec.kind == "param"}
         self._sum_dtypes = {} if optimizer is None else optimizer.sum_dtypes(
-            {spec.name: (self._parameters[spec.name], spec.node.meta["val"].dtype)
+            {spec.name: (self._parameters[spec.name], real_dtype(spec.node.meta["val"].dtype))
              for spec in self._gradient_outputs()})
         self.shards = self.program.shards = shards_of(captured, spec, self.optimizer, partition)
         self.program.sharding = self.shards.report
@@ -199,7 +199,7 @@ class _Translation:
         self.velocities = self._velocities(e, specs)
         begun = self.velocities.begun if self.velocities is not None else {}
         zeros = [begun.get(spec.name) or
-                 self._zero(e, self._sum_dtypes[spec.name], list(spec.node.meta["val"].shape))
+                 self._zero(e, self._sum_dtypes[spec.name], ir_type(spec.node.meta["val"])[1])
                  for spec in specs]
         names = [spec.name for spec in specs]
         counts = self.scaling is not None and self.scaling.is_automatic
@@ -263,7 +263,7 @@ class _Translation:
         if self.scaling is not None:
             self.scaling.finish(e, {})
         inverse = None if self.scaling is None else self.scaling.inverse
-        sizes = {spec.name: list(spec.node.meta["val"].shape) for spec in specs}
+        sizes = {spec.name: ir_type(spec.node.meta["val"])[1] for spec in specs}
         return self.optimizer.velocities(e, self.spec, params, sizes, inverse)
 
     def _zero(self, e: Emitter, dtype: torch.dtype, sizes: list[int]):
@@ -303,7 +303,7 @@ class _Translation:
 
     def _source(self, e: Emitter, position: int, node, spec):
         val = node.meta["val"]
-        type_ = (_source_dtype(val.dtype, node, spec), list(val.shape))
+        type_ = _source_type(node, spec)
         if spec.kind == "input" and self.spec.synthetic_data:
             return e.synthetic(spec.name, val)
         if spec.kind == "input":
@@ -341,6 +341,7 @@ class _Translation:
                 if spec.kind == "output":
                     attrs |= overlap_attrs(self.captured, False, spec.name)
                 e.plain("stream_out", [value], attrs, [])
+                spec.is_complex = spec.node.meta["val"].is_complex()
                 self.program.outputs.append((stream, spec))
         for path, (value, e.part) in rebound.items():
             if path in gradients:
@@ -425,10 +426,10 @@ class _Translation:
         bound.clear()  # the values need the whole module
 
 
-def _source_dtype(dtype: torch.dtype, node: torch.fx.Node, spec) -> str:
-    """The IR's name of the dtype of a source; an error names the source and its use."""
+def _source_type(node: torch.fx.Node, spec) -> tuple[str, list[int]]:
+    """The IR's dtype and sizes of a source; an error names the source and its use."""
     try:
-        return ir_dtype(dtype)
+        return ir_type(node.meta["val"])
     except Error as error:
         what = f"{_KINDS[spec.kind]} {spec.name!r}" if spec.kind in _KINDS else "a tensor"
         user = next((user.meta for user in node.users if user.meta.get("place")), {})

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from poptorch._base.types import ir_dtype
+from poptorch._base.types import ir_type
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -33,7 +33,7 @@ def shards_of(captured, spec, optimizer, partition) -> "Shards":
     shards = Shards(spec)
     if spec.sharded_optimizer is None and spec.sharded_weights is None:
         return shards
-    params = {input.name: (input.tensor, list(node.meta["val"].shape))
+    params = {input.name: (input.tensor, ir_type(node.meta["val"])[1])
               for node, input in sources(captured) if input.kind == "param"}
     trained = {output.name: params[output.name][0] for output in captured.outputs
                if output.kind == "grad"}
@@ -105,7 +105,7 @@ class Shards:
     def weight(self, e, spec):
         """The whole value of a sharded weight, an input of the captured graph."""
         sizes = self.weights[spec.name]
-        dtype = ir_dtype(spec.tensor.dtype)
+        dtype = ir_type(spec.tensor)[0]
         return self.gathered(e, self.state(e, spec.name, "parameter", dtype, sizes), sizes)
 
     def reduced(self, e, gradient, op: str):

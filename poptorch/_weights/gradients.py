@@ -49,6 +49,8 @@ def read(parameter: torch.Tensor, modules, depth: int) -> torch.Tensor | None:
     if values is None:
         return None
     # Several replicas and device iterations: the last one.
+    if parameter.is_complex():
+        values = torch.view_as_complex(values)
     return values.reshape(-1, *parameter.shape)[-1].to(parameter.dtype, copy=True)
 
 

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import poptorch
 from poptorch import testing
-from poptorch._base.types import host_tensor, ir_dtype, narrowed, write_back
+from poptorch._base.types import host_tensor, ir_dtype, ir_type, narrowed, write_back
 from poptorch.errors import Error
 from tests.helpers import quiet_options
 
@@ -22,6 +22,22 @@ def test_names():
         assert ir_dtype(torch.float64) == "f64" and ir_dtype(torch.int64) == "i64"
     with pytest.raises(Error, match="torch.complex64 is not a type of the device"):
         ir_dtype(torch.complex64)
+
+
+def test_complex_tensors_are_pairs():
+    z = torch.randn(2, 3, dtype=torch.complex128)
+    assert ir_type(z) == ("f32", [2, 3, 2]) and ir_type(z.real) == ("f32", [2, 3])
+    host = host_tensor(z.t().conj(), "z")
+    assert host.is_contiguous() and torch.equal(host, z.t().conj().to(torch.complex64))
+    same = z.to(torch.complex64)
+    assert host_tensor(same, "z").data_ptr() == same.data_ptr()
+    with pytest.raises(Error, match=r"\[z\] the value -1e\+200 does not fit into float32"):
+        host_tensor(z - 1e200j, "z")
+    before = z.clone()
+    write_back(z, torch.view_as_real(host_tensor(z, "z")))
+    assert torch.equal(z, before)  # the device has not changed it
+    write_back(z, torch.view_as_real(host_tensor(z * 2, "z")))
+    assert torch.equal(z, (before * 2).to(torch.complex64).to(torch.complex128))
 
 
 def test_values_keep_their_value():

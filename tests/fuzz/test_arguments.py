@@ -37,7 +37,8 @@ DTYPES = {
     **{dtype: dtype for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
                                   torch.float16, torch.bfloat16, torch.float32)},
     **{dtype: torch.int32 for dtype in (torch.int64, torch.uint16, torch.uint32, torch.uint64)},
-    torch.float64: torch.float32, torch.complex64: None, torch.float8_e4m3fn: None,
+    torch.float64: torch.float32, torch.complex64: torch.complex64,
+    torch.complex128: torch.complex64, torch.float8_e4m3fn: None,
 }
 
 

@@ -36,7 +36,7 @@ def strange():
         "csr": (torch.eye(2).to_sparse_csr(), "torch.sparse_csr"),
         "nested": (torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "nested"),
         "quantized": (torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), "quint8"),
-        "complex": (torch.ones(2, dtype=torch.complex64), "complex64"),
+        "complex": (torch.ones(2, dtype=torch.complex64), None),
         "float8": (torch.ones(2).to(torch.float8_e5m2), "float8_e5m2"),
         "numpy": (numpy.ones(2), "numpy"),
         "list in itself": (items, "holds itself"),

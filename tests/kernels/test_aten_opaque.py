@@ -94,6 +94,30 @@ def test_dtype_attribute():
     check("aten::full_like", [x], args, [torch.full((3, 4), 7)])
 
 
+def test_complex_operands_and_results_are_pairs():
+    z, w = (torch.randn(3, 4, dtype=torch.complex64) for _ in range(2))
+    pairs, others = torch.view_as_real(z), torch.view_as_real(w)
+    for overload, args, expected in (
+            ("aten::mul.Tensor", ["%complex0", "%complex1"], z * w),
+            ("aten::mul.Scalar", ["%complex0", [0.0, 2.0]], z * 2j),
+            ("aten::where.self", ["%3", "%complex0", "%complex1"], torch.where(x > 0, z, w)),
+            ("aten::_conj", ["%complex0"], z.conj()),
+            ("aten::complex", ["%2", "%2"], torch.complex(x, x)),
+            ("aten::full_like", ["%0", [1.0, 3.0], "complex64"], torch.full((3, 4, 2), 1 + 3j))):
+        types = [("f32", [*expected.shape, 2])]
+        found, = run(overload, [pairs, others, x, x > 0], args, types)
+        assert torch.equal(found, torch.view_as_real(expected.resolve_conj())), overload
+    found, = run("aten::cat", [pairs, others], [["%complex0", "%complex1"], 0], [
+        ("f32", [6, 4, 2])])
+    assert torch.equal(found, torch.cat([pairs, others]))
+    # Strides are those of the pairs; where their parts lie apart, a copy is passed.
+    for strides in ([2, 6, 1], [0, 2, 1], [16, 4, 2]):
+        found, = run("aten::abs", [pairs], ["%complex0"], [("f32", [3, 4])], strides=strides)
+        torch.testing.assert_close(found, z.abs())
+    with pytest.raises(Error, match="argument other is of type .*, given \\[1\\.0\\]"):
+        run("aten::mul.Scalar", [pairs], ["%complex0", [1.0]], [("f32", [3, 4, 2])])
+
+
 def test_scalar_keeps_its_kind():
     wanted = [("i32", [2, 2])]
     assert run("aten::floor_divide.Scalar", [i], ["%0", 2], wanted)[0].dtype == torch.int32

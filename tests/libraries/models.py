@@ -79,12 +79,11 @@ CLASSIFIERS = {
                   "decoder_hidden_size": 8},
     "Swin": _WINDOWS, "Swinv2": _WINDOWS, "ViT": _IMAGES,
 }
-# What a message says of models that cannot be compiled: values of tensors decide what is computed,
-# or numbers are complex.
+# What a message says of models that cannot be compiled: values of tensors decide what is
+# computed.
 REFUSED = {
     "DebertaForSequenceClassification": "depends on the values",
     "DebertaV2ForSequenceClassification": "depends on the values",
-    "FNetForMaskedLM": "complex", "FNetForSequenceClassification": "complex",
     "IBertForMaskedLM": "needs the value", "IBertForSequenceClassification": "needs the value",
     "LongformerForMaskedLM": "needs the value",
     "LongformerForSequenceClassification": "needs the value",

@@ -1,6 +1,7 @@
 """``make operators`` judges operators; here it is judged itself, with operators of its own."""
 
 import contextlib
+import json
 from types import SimpleNamespace
 from unittest import mock
 
@@ -10,6 +11,7 @@ import torch
 import poptorch
 from tests.operators.__main__ import judged, main
 from tests.operators.calls import Call, calls_of
+from tests.operators.table import page, rows_of
 
 X = torch.linspace(-2, 2, 12).view(3, 4)
 
@@ -94,3 +96,58 @@ def test_the_exit_status_and_the_summary(capsys):
         with mock.patch("sys.argv", ["operators", "sinh"]), pytest.raises(SystemExit) as ended:
             main()
         assert "no operator's name has sinh in it" in str(ended.value)
+
+
+def test_the_page_of_the_reference():
+    def line(name, dtype, found, reason=(), kind="operator"):
+        return json.dumps({"key": [kind, name, dtype], "found": found, "reason": list(reason)})
+
+    right, refused = {"results": {"right": 2}}, {"results": {"right": 1, "refused": 1}}
+    words = "refused: [unique] the shape depends on values. Keep it.\n  at net.py:3"
+    rows = rows_of("\n".join([
+        line("sum", "float32", {"results": {"wrong": 1}}), line("sum", "float16", right),
+        line("sum", "float32", {**right, "gradients": {"right": 2}, "results of int32": {}}),
+        line("unique", "float32", refused, [words]), line("none", "float32", {}),
+        line("nn.Linear", "float32", {"gradients": {"wrong": 1}}, ["error 1"], "module")]))
+    text = page(rows, 2)
+    assert "| operators | `float32` | inference | 1 | 1 | 0 | 100.0% |" in text
+    assert "| operators | `float32` | training | 1 | 0 | 0 | 100.0% |" in text
+    assert "| modules | `float32` | training | 0 | 0 | 1 | 0.0% |" in text
+    assert "| `unique` | `float32` | refused | – | the shape depends on values |" in text
+    assert "| `nn.Linear` | `float32` | – | wrong | error 1 |" in text
+    assert "## Operators that are right\n\n`sum`\n" in text
+    assert text.endswith("Modules that are right\n")
+
+
+def test_results_are_appended_once(tmp_path, capsys):
+    path, infos = tmp_path / "results", [_info(torch.neg, "neg"), _info(_stretched, "stretched")]
+    with mock.patch("tests.operators.__main__.torchs_samples",
+                    lambda: contextlib.nullcontext(infos)):
+        for names, count in (["neg"], 1), ([], 2), ([], 2):
+            with mock.patch("sys.argv", ["operators", *names, "--count", "1", "--results",
+                                         str(path)]):
+                main()
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            assert len(lines) == count
+    assert lines[0]["found"] == {"results": {"right": 1}, "gradients": {"right": 1}}
+    assert lines[1]["found"]["results"] == {"wrong": 1} and "error" in lines[1]["reason"][0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bits(dtype, seed):
+    assert judged(call(torch.softmax, X, 1), False, seed, dtype=dtype) == ("right", "")
+    assert judged(call(torch.exp, X + 11), False, seed, dtype=dtype) == ("right", "")
+    assert judged(call(_biased, X, by=0.1), False, seed, dtype=dtype)[0] == "wrong"
+
+
+def test_complex_results(seed):
+    assert judged(call(torch.fft.fft, X), False, seed) == ("right", "")
+    assert judged(call(torch.fft.fft, X), True, seed) == ("right", "")
+    found = judged(call(lambda x: torch.complex(x, _biased(x, by=1.0)), X), False, seed)
+    assert found[0] == "wrong" and "result 0" in found[1]
+
+
+def test_modules(seed):
+    linear = torch.nn.Linear(4, 2)
+    assert judged(call(linear, X), False, seed) == ("right", "")
+    assert judged(call(linear, X), True, seed) == ("right", "")

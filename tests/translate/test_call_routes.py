@@ -94,8 +94,8 @@ def test_the_command(capsys):
     ("CrossEntropyLoss", "torch.nn.CrossEntropyLoss: poptorch", "cross_entropy_loss: supported"),
     ("Transformer", "torch.nn.Transformer: poptorch traces its forward", ""),
     ("interpolate", "interpolate: poptorch traces torch's function", ""),
-    ("eigvals", "linalg_eigvals: not supported: its result is complex", "linalg_eigvals"),
-    ("torch.fft.fft", "fft_fft: not supported: its result is complex", "aten.fft_fft.default"),
+    ("eigvals", "linalg_eigvals: supported", "linalg_eigvals"),
+    ("torch.fft.fft", "fft_fft: supported", "aten.fft_fft.default"),
     ("unique_dim", "unique_dim: not supported: the shape of the result depends on values", ""),
     ("eigvalsh", "linalg_eigvalsh: supported", ""),
 ])

@@ -2,6 +2,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/view_as_complex.h>
 
 #include <array>
 #include <cstring>
@@ -19,6 +20,7 @@ using ir::Attr;
 using ir::AttrList;
 
 constexpr const char* operand_prefix = "%";
+constexpr const char* complex_prefix = "%complex";
 constexpr const char* generator_prefix = "%rng";
 
 template <typename T>
@@ -43,7 +45,12 @@ IValue number(const Attr& attr) {
   if (const auto* v = get<bool>(attr)) return *v;
   if (const auto* v = get<int64_t>(attr)) return *v;
   if (const auto* v = get<double>(attr)) return *v;
-  return {};
+  const auto* parts = get<AttrList>(attr);
+  if (parts == nullptr || parts->size() != 2) return {};
+  const auto* real = get<double>((*parts)[0]);
+  const auto* imaginary = get<double>((*parts)[1]);
+  if (real == nullptr || imaginary == nullptr) return {};
+  return c10::complex<double>(*real, *imaginary);
 }
 
 // One of the names, as the number that torch's enum gives it; none when it is another word.
@@ -83,7 +90,10 @@ IValue scalar(TypeKind kind, const Attr& attr) {
     case TypeKind::ScalarTypeType:
       if (const auto* v = get<int64_t>(attr)) return *v;
       if (const auto* v = get<ir::DType>(attr)) return static_cast<int64_t>(scalar_type(*v));
-      return {};
+      return enum_value<3>(attr, {"complex32", "complex64", "complex128"},
+                           {static_cast<int64_t>(at::kComplexHalf),
+                            static_cast<int64_t>(at::kComplexFloat),
+                            static_cast<int64_t>(at::kComplexDouble)});
     case TypeKind::LayoutType:
       return enum_value<1>(attr, {"strided"}, {static_cast<int64_t>(at::kStrided)});
     case TypeKind::MemoryFormatType: return memory_format(attr);
@@ -182,14 +192,20 @@ int Arguments::operand_index(const Source& source, const Attr& attr, const std::
   return source.op.operand(index) == nullptr ? -1 : static_cast<int>(index);
 }
 
+Arguments::Operand Arguments::operand(const Source& source, const Attr& attr) {
+  const auto* word = get<std::string>(attr);
+  const bool is_complex = word != nullptr && word->starts_with(complex_prefix);
+  return {operand_index(source, attr, is_complex ? complex_prefix : operand_prefix), is_complex};
+}
+
 Arguments::Argument Arguments::read_tensors(const Source& source, const Attr& attr,
                                             bool optional) const {
   const auto* items = get<AttrList>(attr);
   if (items == nullptr) refuse(source.op, source.argument, attr);
   Argument out{optional ? Kind::optional_tensors : Kind::tensors, {}, {}};
   for (const Attr& item : *items) {
-    out.operands.push_back(item.is_none() ? -1 : operand_index(source, item, operand_prefix));
-    if (out.operands.back() < 0 && !optional) refuse(source.op, source.argument, attr);
+    out.operands.push_back(item.is_none() ? Operand() : operand(source, item));
+    if (out.operands.back().index < 0 && !optional) refuse(source.op, source.argument, attr);
   }
   return out;
 }
@@ -200,16 +216,16 @@ Arguments::Argument Arguments::read(const Source& source, const Attr& attr) cons
   if (optional && attr.is_none()) return {};
   const TypePtr type = without_optional(declared);
   if (is_tensor(type)) {
-    const int index = operand_index(source, attr, operand_prefix);
-    if (index < 0 && !optional) refuse(source.op, source.argument, attr);
-    return {index < 0 ? Kind::constant : Kind::tensor, {}, {index}};
+    const Operand given = operand(source, attr);
+    if (given.index < 0 && !optional) refuse(source.op, source.argument, attr);
+    return {given.index < 0 ? Kind::constant : Kind::tensor, {}, {given}};
   }
   if (type->kind() == TypeKind::GeneratorType) {
     const int index = operand_index(source, attr, generator_prefix);
     if (index < 0 || source.op.operand(static_cast<size_t>(index))->type.bytes() < 16) {
       refuse(source.op, source.argument, attr);
     }
-    return {Kind::generator, {}, {index}};
+    return {Kind::generator, {}, {{index}}};
   }
   IValue value;
   if (type->kind() == TypeKind::ListType) {
@@ -228,27 +244,31 @@ Arguments::Argument Arguments::read(const Source& source, const Attr& attr) cons
 }
 
 void Arguments::push(const ops::Args& args, const Tensors& inputs, torch::jit::Stack& stack) const {
-  const auto input = [&](int index) { return inputs[static_cast<size_t>(index)]; };
+  const auto input = [&](const Operand& operand) {
+    const at::Tensor& x = inputs[static_cast<size_t>(operand.index)];
+    if (!operand.is_complex) return x;
+    return at::view_as_complex(x.stride(-1) == 1 ? x : x.contiguous());
+  };
   for (const Argument& argument : arguments_) {
     switch (argument.kind) {
       case Kind::constant: stack.push_back(argument.constant); break;
       case Kind::tensor: stack.emplace_back(input(argument.operands[0])); break;
       case Kind::tensors: {
         c10::List<at::Tensor> list;
-        for (const int index : argument.operands) list.push_back(input(index));
+        for (const Operand& operand : argument.operands) list.push_back(input(operand));
         stack.emplace_back(std::move(list));
         break;
       }
       case Kind::optional_tensors: {
         c10::List<std::optional<at::Tensor>> list;
-        for (const int index : argument.operands) {
-          list.push_back(index < 0 ? std::nullopt : std::optional(input(index)));
+        for (const Operand& operand : argument.operands) {
+          list.push_back(operand.index < 0 ? std::nullopt : std::optional(input(operand)));
         }
         stack.emplace_back(std::move(list));
         break;
       }
       case Kind::generator:
-        stack.emplace_back(generator(args.inputs[argument.operands[0]], salt_));
+        stack.emplace_back(generator(args.inputs[argument.operands[0].index], salt_));
         break;
     }
   }

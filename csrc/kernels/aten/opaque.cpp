@@ -3,8 +3,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <utility>
 
@@ -118,10 +120,10 @@ std::vector<size_t> written_operands(const ir::Op& op, const c10::FunctionSchema
   for (size_t i = 0; i < std::min(args.size(), schema.arguments().size()); ++i) {
     if (!is_written(schema.arguments()[i])) continue;
     const auto* text = std::get_if<std::string>(&args[i].value);
-    USER_CHECK(text != nullptr && text->starts_with('%') && !text->starts_with("%%"), "[",
+    USER_CHECK(text != nullptr && text->starts_with('%') && std::isdigit((*text)[1]) != 0, "[",
                op.attrs.get_string(ir::attr::overload), "] writes to its argument ",
                schema.arguments()[i].name(), ", which is ", args[i].text(),
-               ". Give it one tensor there.");
+               ". Give it one tensor there that is not complex.");
     found.push_back(std::stoul(text->substr(1)));
   }
   return found;
@@ -133,6 +135,11 @@ void append(const c10::IValue& value, Tensors& results) {
   } else {
     results.push_back(value.isNone() ? at::Tensor() : value.toTensor());
   }
+}
+
+// Complex numbers are pairs of numbers in the program.
+at::Tensor as_pairs(const at::Tensor& x) {
+  return x.defined() && x.is_complex() ? at::view_as_real(x.resolve_conj()) : x;
 }
 
 ops::Prepared opaque(const ops::Call& call) {
@@ -149,6 +156,7 @@ ops::Prepared opaque(const ops::Call& call) {
     arguments->push(args, operands, stack);
     handle.callBoxed(stack);
     for (const c10::IValue& value : stack) append(value, results);
+    for (at::Tensor& result : results) result = as_pairs(result);
     for (const size_t i : written) results.push_back(operands[i].clone());  // it may have kept it
   };
   // It is never called on zeros, and nothing that it may keep is in the program's memory.

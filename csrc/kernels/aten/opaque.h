@@ -7,14 +7,15 @@
 // keyword-only ones included; arguments left out at the end take the schema's defaults.
 //
 //   schema type                      in `args`
-//   Tensor                           "%k": operand number k
+//   Tensor                           "%k": operand number k; "%complexk": its pairs of numbers (a
+//                                    last dimension of 2) as a complex tensor
 //   Tensor?                          "%k" or none; an absent operand (`_`) counts as none
-//   Tensor[]  Tensor?[]              ["%0", "%2"]  ["%0", none]
+//   Tensor[]  Tensor?[]              ["%0", "%complex2"]  ["%0", none]
 //   bool  int  SymInt  float         true  3  3  0.5 (an int passes for a float)
-//   Scalar                           bool, int or float; keeps its kind
+//   Scalar                           bool, int or float; keeps its kind; [0.0, 1.0] is complex
 //   int[]  SymInt[]  float[]  bool[] a list of these; one number stands for all of an int[N]
 //   str                              "text"; a leading % is doubled: "%%text"
-//   ScalarType                       dtype:i64, as the user wrote it (not narrowed)
+//   ScalarType                       dtype:i64, as the user wrote it (not narrowed); "complex64"
 //   Layout                           "strided"
 //   MemoryFormat                     "contiguous_format", "preserve_format", "channels_last",
 //                                    "channels_last_3d"
@@ -27,9 +28,10 @@
 // attribute `int32` lists. All have the strides that they have in the user's program, on which
 // results depend (which of A and its transpose is factorized, say): `strides` holds those of all
 // operands, one after the other; where it ends, operands are row-major.
-// Results are flattened (a Tensor[] is several), converted to the declared types and made
-// contiguous. An undefined result gives zeros, or nothing where a tensor without elements is
-// declared. Operators that write to an argument, or return anything but tensors, are user errors.
+// Complex results become pairs of numbers. Results are flattened (a Tensor[] is several), converted
+// to the declared types and made contiguous. An undefined result gives zeros, or nothing where a
+// tensor without elements is declared. Operators that write to an argument, or return anything but
+// tensors, are user errors.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -52,10 +54,14 @@ class Arguments {
 
  private:
   enum class Kind { constant, tensor, tensors, optional_tensors, generator };
+  struct Operand {
+    int index = -1;  // -1: none
+    bool is_complex = false;
+  };
   struct Argument {
     Kind kind = Kind::constant;
     c10::IValue constant;
-    std::vector<int> operands;  // -1: none
+    std::vector<Operand> operands;
   };
   // What an argument is read from; for messages too.
   struct Source {
@@ -65,6 +71,7 @@ class Arguments {
 
   Argument read(const Source& source, const ir::Attr& attr) const;
   Argument read_tensors(const Source& source, const ir::Attr& attr, bool optional) const;
+  static Operand operand(const Source& source, const ir::Attr& attr);
   static int operand_index(const Source& source, const ir::Attr& attr, const std::string& prefix);
 
   std::vector<Argument> arguments_;

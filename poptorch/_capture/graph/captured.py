@@ -51,6 +51,7 @@ class OutputSpec:
         node: whose value it is.
         leaf: for ``"input_update"`` the index among the inputs of kind ``"input"``.
         tensor: for ``"constant_update"`` the real tensor, if there is one.
+        is_complex: whether the program's result is pairs of real and imaginary parts.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class OutputSpec:
     node: torch.fx.Node
     leaf: int | None = None
     tensor: torch.Tensor | None = None
+    is_complex: bool = False
 
 
 @dataclass

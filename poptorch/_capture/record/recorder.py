@@ -127,8 +127,10 @@ class Recorder(Recording, private.DispatchMode):
             return self._refuse_nested
         if func.namespace == "prim":
             return self._device if func is torch.ops.prim.device.default else self._query
-        if func is aten.native_batch_norm.default:
+        if func in (aten.native_batch_norm.default, aten._native_batch_norm_legit.default):
             return self._native_batch_norm
+        if func is aten._batch_norm_with_update.default:
+            return self._batch_norm_with_update
         if func in DECOMPOSITIONS:
             return self._decomposed
         if private.is_composite(func):
@@ -274,7 +276,13 @@ class Recorder(Recording, private.DispatchMode):
                 for running, value in zip(args[3:5], statistics):
                     running.copy_(value)
             args = *args[:3], None, None, *args[5:]
-        return self._plain(func, args, kwargs)
+        return self._plain(aten.native_batch_norm.default, args, kwargs)
+
+    def _batch_norm_with_update(self, func, args, kwargs):
+        *arguments, momentum, eps = args
+        results = self._native_batch_norm(func, (*arguments, True, momentum, eps), kwargs)
+        with self:
+            return *results, torch.empty(0, dtype=torch.uint8)
 
     def _decomposed(self, func, args, kwargs):
         out = self._taken_apart(func, args, kwargs)
@@ -300,7 +308,10 @@ class Recorder(Recording, private.DispatchMode):
             return x.copy_(torch.polygamma(n, x))
 
     def _taken_apart(self, func, args, kwargs):
-        """The result of a decomposition, in the type and the memory that PyTorch gives it."""
+        """The result of a decomposition, in the type and the memory that PyTorch gives it;
+        NotImplemented if there is none for these arguments."""
+        if any(isinstance(x, torch.Tensor) and x.is_complex() for x in (*args, *kwargs.values())):
+            return NotImplemented
         expected = self._expected(func, tuple(map(self._faked, args)), self._faked(kwargs))
         several = isinstance(expected, (tuple, list))
         with self, self._types.unasked():
