@@ -121,7 +121,8 @@ class Call:
         name = "none" if self._is_synthetic else _MODE_NAMES[mode]
         self._executable.set_output_mode(stream.name, name, period)
         dtype = torch_dtype(stream.dtype)
-        if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
+        if (nbytes := math.prod(shape) * dtype.itemsize) >= _POOLED_BYTES:
+            self._pool.expect(nbytes)
             return partial(self._pooled, stream.dtype, shape)
         return _C.TensorKind(dtype, shape).empty
 

@@ -57,19 +57,19 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
         raise TypeError(f"[compile] expected a torch.nn.Module or a function, got "
                         f"{type(function_or_module).__name__}. Pass the module itself.")
     options = checked(options, "compile")
-    settings = {"backend": backend, "options": options, "isolate_recompiles": True,
-                "recompile_limit": options.recompilation_limit}
-    if not isinstance(function_or_module, torch.nn.Module):
-        return torch.compile(function_or_module, **settings)
     from poptorch._base.torch_private import compiling  # importing it takes seconds
 
-    compiling.set_call(function_or_module, partial(_call_of, function_or_module, settings))
+    traced = partial(compiling.compile, backend=partial(backend, options=options),
+                     recompile_limit=options.recompilation_limit)
+    if not isinstance(function_or_module, torch.nn.Module):
+        return traced(function_or_module)
+    compiling.set_call(function_or_module, partial(_call_of, function_or_module, traced))
     return function_or_module
 
 
-def _call_of(module: torch.nn.Module, settings: dict[str, Any], call: Callable) -> Callable:
+def _call_of(module: torch.nn.Module, traced: Callable, call: Callable) -> Callable:
     """What runs in place of ``call`` when a module is called."""
-    compiled = torch.compile(call, **settings)
+    compiled = traced(call)
 
     def run(*args, **kwargs):
         if capture_context.is_capturing():  # an executor compiles the module, or one around it
