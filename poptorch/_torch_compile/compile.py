@@ -29,7 +29,6 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
     Args:
         function_or_module: a module is compiled in place, as by ``torch.nn.Module.compile``. Its
             parameters and ``state_dict`` do not change, and it can be part of another module.
-            Register hooks before the first call: torch.compile does not see later ones.
         options: how to compile and run; None: the defaults. ``deviceIterations``,
             ``replicationFactor`` and ``gradientAccumulation`` must be 1.
 
@@ -69,6 +68,8 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
 
 def _call_of(module: torch.nn.Module, traced: Callable, call: Callable) -> Callable:
     """What runs in place of ``call`` when a module is called."""
+    from poptorch._base.torch_private import compiling  # importing it takes seconds
+
     compiled = traced(call)
 
     def run(*args, **kwargs):
@@ -78,6 +79,8 @@ def _call_of(module: torch.nn.Module, traced: Callable, call: Callable) -> Calla
             raise Error(f"[compile] cannot run the compiled {type(module).__name__}: it is also "
                         f"part of a poptorch.trainingModel, which has its weights. Call "
                         f"destroy() on the training model first, or use poptorch.inferenceModel.")
+        with compiling.compile_lock:  # Dynamo refuses calls while another thread compiles
+            pass
         return compiled(*args, **kwargs)
 
     return run

@@ -1,10 +1,9 @@
 """One graph of torch.compile as a function that runs it on the device."""
 
-import threading
-
 import torch
 
-from poptorch._base.layout import dims_in_memory
+from poptorch._base.layout import dims_in_memory, has_symbolic_sizes
+from poptorch._base.types import host_tensor, narrowed
 from poptorch._torch_compile.images import images_of
 from poptorch.models import inferenceModel
 from poptorch.options import Options
@@ -31,34 +30,57 @@ class CompiledGraph:
         self._inputs = list(graph.graph.find_nodes(op="placeholder"))
         self._results = list(graph.graph.output_node().args[0])
         self._returned = len(self._results) if returned is None else returned
-        # Arguments that are also results, as tensors that the backward pass needs, stay on the host.
+        # Arguments that are also results, as what the backward pass needs, stay on the host.
         self._passed = [(index, self._inputs.index(node))
                         for index, node in enumerate(self._results) if node in self._inputs]
         passed = {index for index, _ in self._passed}
         self._computed = [index for index, node in enumerate(self._results)
                           if index not in passed and isinstance(node, torch.fx.Node)]
-        self._lock = threading.Lock()
+        self._is_dynamic = any(not isinstance(node.meta.get("val"), torch.Tensor)
+                               or has_symbolic_sizes(node.meta["val"]) for node in self._inputs)
+        self._compiled: set = set()  # sizes and numbers for which the executor has a program
+        self._wide: set[int] | None = None  # arguments that are narrowed
         self._orders: list = []  # of each tensor among the arguments, None: row-major
         self._forms: list = []  # of each computed result
 
     def __call__(self, arguments: list) -> list:
         values = [None] * len(self._results)
+        own = [argument.detach() if isinstance(argument, torch.Tensor) else argument
+               for argument in arguments]
+        if self._wide is None:
+            self._wide = {place for place, argument in enumerate(own)
+                          if isinstance(argument, torch.Tensor)
+                          and narrowed(argument.dtype) is not argument.dtype}
+        for place in self._wide:
+            own[place] = host_tensor(own[place], self._inputs[place].name)
         for index, source in self._passed:
-            values[index] = arguments[source]
+            is_kept = index >= self._returned and source in self._wide
+            values[index] = own[source] if is_kept else arguments[source]
+        arguments.clear()
         if self._computed:
-            own = [argument.detach() if isinstance(argument, torch.Tensor) else argument
-                   for argument in arguments]
-            arguments.clear()
-            with self._lock:
-                if self._executor is None:
-                    self._build(own)
-            for place, order in self._orders:
-                own[place] = own[place].permute(order)
-            for index, form, value in zip(self._computed, self._forms, self._executor(*own),
+            for index, form, value in zip(self._computed, self._forms, self._run(own),
                                           strict=True):
                 values[index] = value if form is None else _formed(value, *form)
-        arguments.clear()
         return values
+
+    def _run(self, arguments: list) -> tuple:
+        sizes = tuple(argument.shape if isinstance(argument, torch.Tensor) else argument
+                      for argument in arguments) if self._is_dynamic else ()
+        if sizes not in self._compiled:
+            from poptorch._base.torch_private import compiling  # importing it takes seconds
+
+            with compiling.compile_lock:  # Dynamo must not trace what a capture replaces in torch
+                if self._executor is None:
+                    self._build(arguments)
+                results = self._call_executor(arguments)
+                self._compiled.add(sizes)
+                return results
+        return self._call_executor(arguments)
+
+    def _call_executor(self, arguments: list) -> tuple:
+        for place, order in self._orders:
+            arguments[place] = arguments[place].permute(order)
+        return self._executor(*arguments)
 
     def _build(self, arguments: list) -> None:
         """Makes the executor, for arguments that lie in memory as these do."""
@@ -81,9 +103,10 @@ class CompiledGraph:
                 if order is not None:
                     with graph.inserting_before(graph.output_node()):
                         node = graph.call_function(aten.permute.default, (node, list(order)))
-                dtype = value.dtype if index < self._returned else None
+                if index < self._returned and narrowed(value.dtype) is not value.dtype:
+                    dtype = value.dtype
             outputs.append(node)
-            self._forms.append(None if order is None and dtype not in (torch.int64, torch.float64)
+            self._forms.append(None if order is dtype is None
                                else (dtype, order and _inverse(order)))
         graph.output_node().args = (tuple(outputs),)
         self._graph.recompile()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 from torch._dynamo.backends.common import aot_autograd as aot_autograd
+from torch._dynamo.convert_frame import compile_lock as compile_lock
 from torch._functorch.partitioners import (
     min_cut_rematerialization_partition as min_cut_rematerialization_partition,
 )
