@@ -193,6 +193,10 @@ class _Capture:
         with private.without_modes():
             return int(torch.randint(0, 2**31 - 1, (), generator=generator))
 
+    def random_state(self) -> None:
+        """The state that random operations are given: they read that of the program."""
+        return None
+
     def note_batch_count(self, count):
         """``float(count)`` where batch norm takes the average over all batches so far. The number
         changes from step to step: the running statistics are computed from the tensor instead."""

@@ -127,7 +127,8 @@ class Call:
         dtype = torch_dtype(stream.dtype)
         if is_complex:
             return _C.TensorKind(complex_dtype(dtype), shape).empty
-        if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
+        if (nbytes := math.prod(shape) * dtype.itemsize) >= _POOLED_BYTES:
+            self._pool.expect(nbytes)
             return partial(self._pooled, stream.dtype, shape)
         return _C.TensorKind(dtype, shape).empty
 

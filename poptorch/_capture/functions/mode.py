@@ -223,7 +223,7 @@ def _backward(capture, func, /, *args, **kwargs):
 def _composite(capture, func, /, *args, **kwargs):
     """A function of torch whose own calls have handlers: its body runs under the mode again."""
     with capture.functions:
-        return _without_overrides(func)(*args, **kwargs)
+        return without_overrides(func)(*args, **kwargs)
 
 
 def _gradients(capture, func, /, *args, **kwargs):
@@ -242,7 +242,7 @@ def _gradients(capture, func, /, *args, **kwargs):
 
 
 @functools.cache
-def _without_overrides(func):
+def without_overrides(func):
     """``func`` without the check that would send it to the mode once more."""
     names = dict(func.__globals__)
     names["has_torch_function"] = lambda *tensors: False
