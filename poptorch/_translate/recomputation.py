@@ -99,11 +99,11 @@ class _Recomputation:
 
 
 def _memory_of(node: fx.Node) -> list[fx.Node]:
-    """A node and those that it is a view of: all of them are kept with it."""
+    """A node, those that it is a view of, and the operation with several results that it is a
+    result of: all of them are kept with it."""
     found = [node]
     while node.op == "call_function" and (
-            views.is_view(node.target)
-            or node.target is operator.getitem and views.is_view(node.args[0].target)):
+            views.is_view(node.target) or node.target is operator.getitem):
         node = node.args[0]
         found.append(node)
     return found
