@@ -33,8 +33,14 @@ def _blocks(m, x):
         return F.mse_loss(recomputationCheckpoint(x.sin().cos()).tanh(), x)
 
 
-CASES = {"recomputation": _two_parts, "recomputation_views": _views,
-         "recomputation_blocks": _blocks}
+def _results(m, x):
+    """A result of an operation with several results is marked: all of them are kept."""
+    y = recomputationCheckpoint(F.layer_norm((x * m.w).exp(), (2,)))
+    return F.mse_loss(recomputationCheckpoint(y.sin()).exp(), x)
+
+
+CASES = {"recomputation": _two_parts, "recomputation_results": _results,
+         "recomputation_views": _views, "recomputation_blocks": _blocks}
 
 
 @pytest.mark.parametrize("name", CASES)
