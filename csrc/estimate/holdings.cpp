@@ -14,6 +14,7 @@
 #include "ops/op_def.h"
 #include "place/ipus.h"
 #include "schedule/schedule.h"
+#include "support/mutant.h"
 #include "tasks/edges.h"
 
 namespace poptorch::estimate {
@@ -39,7 +40,7 @@ bool is_from_task(const ir::Op& op) {
 }
 
 Category category_of_state(const ir::Op& op) {
-  if (is_off_chip(op)) return Category::streaming;
+  if (is_off_chip(op) && !MUTANT(ignores_location)) return Category::streaming;
   const ir::Attr* role = op.attrs.find(ir::attr::role);
   if (role != nullptr && *role == ir::Attr("parameter")) return Category::parameters;
   if (role != nullptr && *role == ir::Attr("optimizer")) return Category::optimizer;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "device/cost/steps.h"
+#include "support/mutant.h"
 
 namespace poptorch::device {
 
@@ -31,7 +32,8 @@ Cost all_reduce_cost(const Call& call) {
   const Target& target = call.target;
   const double bytes = ops::operands_bytes(call);
   const int64_t size = call.attrs().get_int(ir::attr::group_size);
-  const auto replicas = static_cast<double>(size == 0 ? call.settings.replicas : size);
+  const int64_t all = MUTANT(ignores_replicas) ? 2 : call.settings.replicas;
+  const auto replicas = static_cast<double>(size == 0 ? all : size);
   if (replicas == 1) return steps.cost;
   const double rounds = 2 * (replicas - 1) / replicas;
   const double hops = 2 * (replicas - 1);

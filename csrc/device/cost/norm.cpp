@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device/cost/steps.h"
+#include "support/mutant.h"
 
 namespace poptorch::device {
 
@@ -51,7 +52,8 @@ Groups groups_of(const ir::Type& x, double rows) {
 
 // A norm that computes its statistics: mean and variance.
 Cost whole_norm_cost(const Call& call, const Groups& groups) {
-  if (!call.settings.has_stable_norm || groups.elements == 0) return norm_cost(call, groups, 2, 6);
+  const bool is_stable = call.settings.has_stable_norm && !MUTANT(ignores_stable_norm);
+  if (!is_stable || groups.elements == 0) return norm_cost(call, groups, 2, 6);
   Steps steps(call);
   add_stable_statistics(steps, call, groups);
   add_scaling(steps, call, groups, 6);
