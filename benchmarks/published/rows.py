@@ -23,7 +23,8 @@ MASKED = {128: 20, 384: 56, 512: 76}
 PROPORTIONS = {("BERT-Large", "128"): (0.15, 0.25), ("BERT-Large", "384"): (0.15, 0.4),
                ("BERT-Large", "512"): (0.16, 0.21), ("BERT-Base", "128"): (0.25,),
                ("BERT-Base", "384"): (0.25,), ("ViT-B/16", "224"): (0.3,),
-               ("ResNet-50", "224"): (0.15,)}
+               ("ResNet-50", "224"): (0.15,),
+               ("UNet (medical)", "572 (assumed)"): (0.2,)}  # not stated, below the default
 
 
 @dataclass

@@ -42,7 +42,10 @@ void add_operands(std::string& key, const ir::Op& op) {
 std::string key_of(const ir::Op& op) {
   std::string key = op.name.str();
   for (const auto& [name, value] : op.attrs) {
-    if (counts(name)) key += " " + name + "=" + value.text();
+    if (!counts(name)) continue;
+    // What is computed again costs what it did in the forward pass, and has the same program.
+    const bool is_again = name == ir::attr::part.text && op.attrs.has(ir::attr::recompute);
+    key += " " + name + "=" + (is_again ? ir::Attr("forward") : value).text();
   }
   add_operands(key, op);
   for (const auto& result : op.results) key += " >" + result->type.text();

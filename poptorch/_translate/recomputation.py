@@ -67,9 +67,15 @@ class _Recomputation:
                 continue
             seen.add(node)
             todo += node.all_input_nodes
-            if node not in self._marked and _may_repeat(node) and not _leaves_block(node):
+            if self._may_drop(node):
                 dropped.add(node)
-        return dropped
+        # What computes one result again has the others too.
+        results = {user for node in dropped for user in node.users
+                   if user.target is operator.getitem}
+        return dropped | set(filter(self._may_drop, results))
+
+    def _may_drop(self, node: fx.Node) -> bool:
+        return node not in self._marked and _may_repeat(node) and not _leaves_block(node)
 
     def _copy(self, node: fx.Node) -> None:
         """Adds a node to the new graph; one of the backward pass gets values computed again."""

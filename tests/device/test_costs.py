@@ -100,6 +100,20 @@ def test_cycles_of_a_published_product():
     assert cost(product(600, 64, 10000))["cycles"] == pytest.approx(19998, rel=0.15)
 
 
+def test_what_is_computed_again_costs_what_it_did():
+    def found(attrs):
+        return cost(f"""graph main {{
+          %x = input {{index=0}} : f16[1576,768]
+          %w = input {{index=1}} : f16[2304,768]
+          %t = permute %w {{dims=[1, 0]}} : f16[768,2304]
+          %y = matmul %x, %t {{{attrs}}} : f16[1576,2304]
+          output %y
+        }}""")["cycles"]
+
+    forward = found('part="forward"')
+    assert found('part="backward", recompute=1') == forward != found('part="backward"')
+
+
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_statistics_of_norms_cost_sums(norm):
     if norm == "batch":
