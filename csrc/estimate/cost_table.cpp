@@ -1,6 +1,7 @@
 #include "estimate/cost_table.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ops/annotation.h"
 #include "ops/op_def.h"
@@ -53,6 +54,21 @@ std::string key_of(const ir::Op& op) {
 }
 
 }  // namespace
+
+void mark_summed(ir::Module& module) {
+  std::unordered_map<const ir::Value*, bool> gathered;  // whether all users so far are sums
+  for (const ir::Op* op : module.all_ops()) {
+    for (const ir::Value* operand : op->operands) {
+      if (operand == nullptr || operand->op->name != ir::op::all_gather) continue;
+      const bool is_sum = op->name == ir::op::sum && op->result()->type.numel() == 1;
+      const auto [at, is_new] = gathered.try_emplace(operand, is_sum);
+      at->second = at->second && is_sum;
+    }
+  }
+  for (const auto& [value, is_only_summed] : gathered) {
+    if (is_only_summed) value->op->attrs.set(device::is_summed, true);
+  }
+}
 
 CostTable::OfSettings& CostTable::table_of(int64_t ipu) {
   const auto [at, is_new] = numbers_.try_emplace(ipu, tables_.size());

@@ -28,7 +28,7 @@ int64_t ipu_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::ipu, 0); }
 bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool(ir::attr::off_chip, false); }
 
 bool is_view(const ir::Op& op) {
-  if (op.attrs.has(device::im2col)) return true;
+  if (op.attrs.has(device::im2col) || op.attrs.has(device::is_summed)) return true;
   constexpr std::array<std::string_view, 6> names = {"reshape", "permute",  "expand",
                                                      "slice",   "diagonal", "view"};
   return std::find(names.begin(), names.end(), op.name.text()) != names.end();
