@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from poptorch._base.types import narrowed
 from poptorch.models import inferenceModel
 from poptorch.options import Options
 
@@ -48,7 +49,10 @@ def compiled(graph: torch.fx.GraphModule, options: Options) -> Callable[[list], 
 def _formed(tensor: torch.Tensor, dtype: torch.dtype, order: tuple[int, ...] | None
             ) -> torch.Tensor:
     """A result as eager PyTorch has it: the program around it relies on dtype and strides."""
-    tensor = tensor.to(dtype)  # the device narrows 64-bit types
+    # Any other difference is a mistake of the trace: it takes the statistics of batch norm for
+    # bfloat16 in autocast, and the backward pass needs float32.
+    if narrowed(dtype) is tensor.dtype:
+        tensor = tensor.to(dtype)
     if order is None:
         return tensor
     back = sorted(range(len(order)), key=order.__getitem__)
