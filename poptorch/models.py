@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from poptorch._base import interrupts
+from poptorch._executor.tracebacks import shortens
 from poptorch._files.executable import File
 from poptorch._runtime.run_time_options import edited
 from poptorch._runtime.with_loss import WithLoss
@@ -18,6 +19,7 @@ from poptorch.options._options import checked_options
 from poptorch.version import __version__
 
 
+@shortens
 def trainingModel(model: torch.nn.Module, options: Options | None = None,
                   optimizer: torch.optim.Optimizer | None = None, *,
                   loss: Callable[[Any, Any], torch.Tensor] | None = None) -> PoplarExecutor:
@@ -106,6 +108,7 @@ class _Function(torch.nn.Module):
         self.forward = function
 
 
+@shortens
 def inferenceModel(model: torch.nn.Module | Callable[..., Any],
                    options: Options | None = None) -> PoplarExecutor:
     """Wraps a module or a function for inference.

@@ -341,7 +341,9 @@ class _Capture:
         owners = [*trained, *met]
         leaves = [*(state.fake for state in trained), *(state.tensor for state in met)]
         gradients: dict[str, torch.Tensor] = {}
-        found, seed = tracing.run_backward(self._loss, leaves)
+        with contextlib.nullcontext() if self.refusals is None \
+                else self.refusals.backward(self._loss, self.recorder):
+            found, seed = tracing.run_backward(self._loss, leaves)
         self.recorder.node_of(seed).meta["seed"] = True
         for state, gradient in zip(owners, found):
             if gradient is not None:

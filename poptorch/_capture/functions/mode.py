@@ -52,12 +52,13 @@ class Functions(private.TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         refusals = self._capture.refusals
-        try:
+        if refusals is None:
             return self._seen(func, types, args, kwargs)
+        try:
+            out = self._seen(func, types, args, kwargs)
         except Exception as error:
-            if refusals is None:
-                raise
             return refusals.stand_in(self._capture, func, args, kwargs or {}, error)
+        return refusals.derived(self._capture, func, args, kwargs or {}, out)
 
     def _seen(self, func, types, args, kwargs):
         is_last = func is torch.autograd.grad and self._capture.recorder.in_backward
