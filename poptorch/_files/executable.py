@@ -3,19 +3,16 @@
 docs/internals/file_format.md describes the members.
 """
 
-import contextlib
 import json
 
 import torch
 
-from poptorch import _C
-from poptorch._base import schema
 from poptorch._base.layout import bits_of
 from poptorch._base.types import torch_dtype
-from poptorch._device.busy import Busy
-from poptorch._files import archive, description, problems, tensors
+from poptorch._files import archive, description, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
+from poptorch._files.program import ProgramFile, members_of
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.device_memory import read_replicas, write_if_first, write_replicas
@@ -25,13 +22,6 @@ from poptorch._runtime.wrapped import Wrapped
 from poptorch._translate import StepSpec
 from poptorch.errors import Error
 from poptorch.options import Options
-
-# Those before the plan: their texts, for readers.
-_STEPS = ("translate", "rewrite", "place", "lower", "schedule")
-
-# A row of the partition.
-_SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkeys(
-    ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
 
 
 def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dict | None,
@@ -47,7 +37,6 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dic
         raise Error(f"[save] the program calls functions of the host (poptorch.CPU: {names}), "
                     f"which a file cannot hold. Save the state_dict(), and compile the model again "
                     f"where it is loaded.")
-    executable = compiled.executable
     weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     encoder = Encoder(weights)
     values = {"interface": compiled.interface.to_data(model), "options": wrapped.options,
@@ -62,9 +51,7 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dic
         members[f"{name}.json"] = text.encode()
     if has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
-    members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}
-    members["partition.json"] = json.dumps(executable.shares(), separators=(",", ":")).encode()
-    members["constants.safetensors"] = executable.constants()
+    members |= members_of(compiled.executable)
     members["weights.safetensors"] = tensors.packed(weights)
     members["state.safetensors"] = tensors.packed(_device_state(compiled))
     members["tensors.safetensors"] = tensors.packed(encoder.tensors)
@@ -90,48 +77,18 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
     return out
 
 
-class File:
-    """An opened file: checked, and not yet believed."""
+class File(ProgramFile):
+    """An opened file of a compiled model."""
 
     def __init__(self, filename):
-        self.path = filename
-        self.manifest, self._members = archive.read(filename)
+        super().__init__(filename, archive.MODEL)
         self._decoder = Decoder({**self._tensors("weights.safetensors"),
                                  **self._tensors("tensors.safetensors")})
         self._state = self._tensors("state.safetensors")
 
-    @contextlib.contextmanager
-    def guard(self, member: str, *, is_its_fault: bool = False):
-        """Turns whatever strange contents lead to into an error that names file and ``member``.
-
-        With ``is_its_fault`` an Error, too, can only come from the member's contents. Others are
-        the user's, or this machine is too small; they only get the name of the file.
-        """
-        try:
-            yield
-        except Busy:  # no fault of the file, and waited for
-            raise
-        except Exception as error:
-            text = str(error)
-            if not isinstance(error, Error) or (is_its_fault and str(self.path) not in text):
-                raise problems.unreadable(self.path, member, error) from error
-            where, _, what = text.partition("] ")
-            if str(self.path) in text or not what:
-                raise
-            raise Error(f"{where}] {self.path}: {what}") from error
-
     def _tensors(self, name: str) -> dict[str, torch.Tensor]:
         with self.guard(name):
             return tensors.unpacked(self._members.get(name, b""))
-
-    def _text(self, name: str) -> str:
-        with self.guard(name):
-            return self._needed(name).decode()
-
-    def _needed(self, name: str) -> bytes:
-        if name not in self._members:
-            raise problems.damaged(self.path, f"it has no {name}")
-        return self._members[name]
 
     def __contains__(self, document: str) -> bool:
         return f"{document}.json" in self._members
@@ -170,29 +127,6 @@ class File:
             interface = Interface.from_data(self.document("interface"), model, spec)
             interface.modes = asked
             return interface
-
-    def executable(self, options: dict):
-        """The program itself, with kernels of this machine; its states hold zeros."""
-        name = "constants.safetensors"
-        with self.guard(name, is_its_fault=True):
-            constants = self._members.get(name)
-            stored = _C.unpack_constants(constants, name) if constants else None
-        with self.guard("partition.json"):
-            shares = json.loads(self._needed("partition.json"))
-            schema.check(shares, [_SHARE], "partition")
-        texts = [(step, self._text(f"{step}.ir")) for step in _STEPS
-                 if f"{step}.ir" in self._members]
-        text = self._text("plan.ir")
-        with self.guard("plan.ir"):
-            try:
-                return _C.assemble_text(text, options, stored, texts, shares)
-            except Error as error:
-                # This machine is too small, its environment lacks something, or the
-                # library of a custom op is not loaded.
-                if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_",
-                                             "[custom_op]")):
-                    raise
-                raise problems.unreadable(self.path, "plan.ir", error) from error
 
     def restore_rng_state(self, random) -> None:
         """Sets the state of the random generator, where it was saved."""
