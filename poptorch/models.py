@@ -183,7 +183,7 @@ def load(filename: str,
         if "model" not in file:
             raise Error(f"[load] {filename} was written with export_model=False and has no module. "
                         f"Wrap the module again and call loadExecutable() on the wrapper.")
-        options = edited(file.options(), edit_opts_fn)
+        options = edited(file.options, edit_opts_fn)
         with file.guard("model.json"):
             arguments, groupings = file.wrapped()
             arguments |= {"options": options, "poptorch_version": __version__}

@@ -205,7 +205,7 @@ class Saving:
             raise Error(f"[loadExecutable] {file.path}: the file was made from a module of the "
                         f"class {kind}, this is a {own}. Wrap a module of the same class and "
                         f"settings.")
-        options = file.options()
+        options = file.options
         self.device.check_version(options.offline_ipu_version)
         with file.guard("options.json"):
             check_kept(wrapped.options, options)

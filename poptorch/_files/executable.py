@@ -4,6 +4,7 @@ docs/internals/file_format.md describes the members.
 """
 
 import json
+from functools import cached_property
 
 import torch
 
@@ -107,6 +108,7 @@ class File(ProgramFile):
             raise ValueError("its module is none")
         return {**parts, "training": parts["optimizer"] is not None}, groupings
 
+    @cached_property
     def options(self) -> Options:
         """The options that the program was compiled with."""
         options = self.document("options")
@@ -114,15 +116,19 @@ class File(ProgramFile):
             check_read(options)
         return options
 
+    @cached_property
+    def _module(self) -> dict:
+        with self.guard("module.json"):
+            return description.checked(self.document("module"))
+
     def modes(self) -> dict[str, bool]:
         """Whether layers were compiled in training mode, by path."""
-        with self.guard("module.json"):
-            return description.modes_in(self.document("module"))
+        return {layer["path"]: layer["training"] for layer in self._module["layers"]}
 
     def interface(self, model: torch.nn.Module, spec: StepSpec, modes: TrainingModes) -> Interface:
         """The host's side of the program, bound to a module, for a wrapper."""
         with self.guard("module.json"):
-            asked = description.check(self.document("module"), model, modes, spec.training)
+            asked = description.check(self._module, model, modes, spec.training)
         with self.guard("interface.json"):
             interface = Interface.from_data(self.document("interface"), model, spec)
             interface.modes = asked
