@@ -41,6 +41,8 @@ from poptorch.blocks import BlockFunction as BlockFunction
 from poptorch.blocks import NameScope as NameScope
 from poptorch.blocks import module_repr as module_repr
 from poptorch.blocks import removeBlocks as removeBlocks
+from poptorch.bundles import load_bundle as load_bundle
+from poptorch.bundles import save_bundle as save_bundle
 from poptorch.custom_args import ICustomArgParser as ICustomArgParser
 from poptorch.custom_args import registerCustomArgParser as registerCustomArgParser
 from poptorch.data import AsynchronousDataAccessor as AsynchronousDataAccessor

@@ -22,6 +22,7 @@ from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 SUFFIX = ".poptorch"
+PROGRAM_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Format:
         members: every member that a file may have besides the manifest.
         facts: the form of the entries that its manifest has in addition to those of all kinds.
         is_of_release: whether only the version of poptorch that wrote it reads it.
+        has_programs: whether members may be in a folder, which is named as a program of the file.
     """
 
     name: str
@@ -41,6 +43,13 @@ class Format:
     members: tuple[str, ...]
     facts: dict
     is_of_release: bool = True
+    has_programs: bool = False
+
+    def allows(self, member: str) -> bool:
+        """Whether there may be a member of this name."""
+        program, _, name = member.rpartition("/")
+        return name in self.members and (not program or (
+            self.has_programs and PROGRAM_NAME.fullmatch(program) is not None))
 
 
 # The program: what an executable is made of.
@@ -51,6 +60,8 @@ MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json
            "options.json", "rng.json", "model.json", "tensors.safetensors")
 MODEL = Format("poptorch executable", FORMAT_VERSION, MEMBERS,
                {"training": bool, "model_class": str})
+BUNDLE = Format("poptorch bundle", FORMAT_VERSION, MEMBERS, {"programs": {str: MODEL.facts}},
+                has_programs=True)
 
 _NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
@@ -134,8 +145,12 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int,
     infos = {info.filename: info for info in archive.infolist()}
     if MANIFEST not in infos:
         raise problems.foreign(path, f"it is a zip without {MANIFEST}")
-    _check_sizes(path, archive, size, kind)
+    _check_sizes(path, archive, size)
     manifest = _manifest(path, archive.read(infos.pop(MANIFEST)), kind)
+    unknown = [name for name in infos if not kind.allows(name)]
+    if unknown:
+        raise problems.damaged(path, f"the zip has a member {min(unknown)!r:.80}, which "
+                                     f"poptorch does not write")
     hashes = manifest["members"]
     if infos.keys() != hashes.keys():
         names = sorted(infos.keys() ^ hashes.keys())
@@ -151,14 +166,10 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int,
     return manifest, members
 
 
-def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int, kind: Format) -> None:
+def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
     """Checks, before anything is read, that all members together are no larger than the file."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
-    unknown = set(names) - {MANIFEST, *kind.members}
-    if unknown:
-        raise problems.damaged(path, f"the zip has a member {min(unknown)!r:.80}, which "
-                                     f"poptorch does not write")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise problems.damaged(path, f"it has {min(twice)} twice")
@@ -176,6 +187,9 @@ def _manifest(path: Path, data: bytes, kind: Format) -> dict:
     try:
         manifest = json.loads(data)
         if manifest["format"] != kind.name:
+            if manifest["format"] == BUNDLE.name:
+                raise Error(f"[load] {path} has several programs: {', '.join(manifest['programs'])}. "
+                            f"Use poptorch.load_bundle().")
             raise problems.foreign(
                 path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {kind.name!r}")
         versions = {"format_version": kind.version}

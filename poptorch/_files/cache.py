@@ -56,7 +56,7 @@ class Entry(ProgramFile):
     """An opened entry, checked."""
 
     def __init__(self, path: Path):
-        super().__init__(path, ENTRY)
+        super().__init__(path, archive.read(path, ENTRY))
         self.facts = self.manifest["facts"]
 
     @property

@@ -4,6 +4,7 @@ docs/internals/file_format.md describes the members.
 """
 
 import json
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -25,40 +26,72 @@ from poptorch.errors import Error
 from poptorch.options import Options
 
 
-def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dict | None,
-          has_random: bool) -> str:
-    """Writes a compiled model, with the weights of the host, to a file; returns the file's path.
+@dataclass(frozen=True)
+class Contents:
+    """A compiled model that is to be written, with the weights of the host.
 
     With the declared ``groupings``, the file has what is needed to wrap the module again; with
     ``has_random``, it has the state of the random generator.
     """
-    model = wrapped.model
+
+    wrapped: Wrapped
+    compiled: CompiledModel
+    groupings: dict | None
+    has_random: bool
+
+    @property
+    def facts(self) -> dict:
+        """The entries of the manifest."""
+        return {"training": self.wrapped.training,
+                "model_class": type(self.wrapped.user_model).__name__}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The parameters and buffers of the module, by path."""
+        model = self.wrapped.model
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def write(contents: Contents, filename) -> str:
+    """Writes a file, and returns its path."""
+    weights = contents.weights()
+    encoder = Encoder(weights)
+    members = {**own_members(contents, encoder), **shared_members(weights, encoder)}
+    return archive.write(filename, contents.facts["model_class"], members, contents.facts)
+
+
+def shared_members(weights: dict[str, torch.Tensor], encoder: Encoder) -> dict[str, bytes]:
+    """The tensors that the documents of ``encoder`` name."""
+    return _filled({"weights.safetensors": tensors.packed(weights),
+                    "tensors.safetensors": tensors.packed(encoder.tensors)})
+
+
+def own_members(contents: Contents, encoder: Encoder) -> dict[str, bytes]:
+    """The members that a program does not share with others of its file."""
+    wrapped, compiled, model = contents.wrapped, contents.compiled, contents.wrapped.model
     if compiled.program.host_sites:
         names = ", ".join(sorted({repr(site.name) for site in compiled.program.host_sites}))
         raise Error(f"[save] the program calls functions of the host (poptorch.CPU: {names}), "
                     f"which a file cannot hold. Save the state_dict(), and compile the model again "
                     f"where it is loaded.")
-    weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    encoder = Encoder(weights)
     values = {"interface": compiled.interface.to_data(model), "options": wrapped.options,
               "module": description.of_module(model, wrapped.modes, compiled.interface.modes)}
-    if groupings is not None:
+    if contents.groupings is not None:
         values["model"] = {"model": wrapped.model, "user_model": wrapped.user_model,
                            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
-                           "groupings": {path: tuple(given) for path, given in groupings.items()}}
+                           "groupings": {path: tuple(given) for path, given in contents.groupings.items()}}
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
-    if has_random:
+    if contents.has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
     members |= members_of(compiled.executable)
-    members["weights.safetensors"] = tensors.packed(weights)
     members["state.safetensors"] = tensors.packed(_device_state(compiled))
-    members["tensors.safetensors"] = tensors.packed(encoder.tensors)
-    facts = {"training": wrapped.training, "model_class": type(wrapped.user_model).__name__}
-    members = {name: data for name, data in members.items() if data}
-    return archive.write(filename, facts["model_class"], members, facts)
+    return _filled(members)
+
+
+def _filled(members: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in members.items() if data}
 
 
 def _device_state(compiled) -> dict[str, torch.Tensor]:
@@ -79,13 +112,18 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
 
 
 class File(ProgramFile):
-    """An opened file of a compiled model."""
+    """An opened file of a compiled model, or one program of a bundle, which shares ``decoder``."""
 
-    def __init__(self, filename):
-        super().__init__(filename, archive.MODEL)
-        self._decoder = Decoder({**self._tensors("weights.safetensors"),
-                                 **self._tensors("tensors.safetensors")})
+    def __init__(self, filename, contents: tuple[dict, dict[str, bytes]] | None = None,
+                 decoder: Decoder | None = None):
+        super().__init__(filename, contents or archive.read(filename, archive.MODEL))
+        self._decoder = decoder or self.decoder()
         self._state = self._tensors("state.safetensors")
+
+    def decoder(self) -> Decoder:
+        """What makes the objects of the file's documents."""
+        return Decoder({**self._tensors("weights.safetensors"),
+                        **self._tensors("tensors.safetensors")})
 
     def _tensors(self, name: str) -> dict[str, torch.Tensor]:
         with self.guard(name):

@@ -9,7 +9,7 @@ import torch
 from poptorch import _C
 from poptorch._base import schema
 from poptorch._device.busy import Busy
-from poptorch._files import archive, problems
+from poptorch._files import problems
 from poptorch.errors import Error
 
 # Those before the plan: their texts, for readers.
@@ -33,9 +33,9 @@ def members_of(executable) -> dict[str, bytes]:
 class ProgramFile:
     """An opened file of some kind that has a program: checked, and not yet believed."""
 
-    def __init__(self, path, kind: archive.Format):
+    def __init__(self, path, contents: tuple[dict, dict[str, bytes]]):
         self.path = path
-        self.manifest, self._members = archive.read(path, kind)
+        self.manifest, self._members = contents
 
     @contextlib.contextmanager
     def guard(self, member: str, *, is_its_fault: bool = False):

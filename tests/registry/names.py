@@ -98,6 +98,9 @@ EXECUTOR = {
 }
 
 FILES = {
+    **{name: "tests/files/test_bundles.py::"
+             "test_both_programs_go_on_with_one_set_of_weights"
+       for name in ("save_bundle", "load_bundle")},
     "load": "tests/files/test_files.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.compileAndExport":
         "tests/files/test_files.py::test_export_before_the_first_call",
