@@ -85,6 +85,7 @@ class Device(OptionGroup, part_of="Options"):
         Args:
             connection_type: ``Always``, the default: before it compiles. ``OnDemand``: when the
                 program is ready to run. ``Never``: it compiles, and running raises an error.
+                ``PreCompile``: it compiles, and a call returns zeros.
         """
 
     @option("ipu_id", None, Int(0), example=3, is_run_time=True,
