@@ -228,7 +228,7 @@ def models() -> str:
     """docs/reference/models.md."""
     return "\n".join([
         _functions("Models", "trainingModel inferenceModel compile load save_bundle "
-                              "load_bundle identity_loss"),
+                   "load_bundle save_weights load_weights convert_precision identity_loss"),
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("poptorch.estimate", poptorch.estimate, 2),

@@ -1,11 +1,15 @@
-"""Files of several programs over one set of weights."""
+"""Files of several programs over one set of weights, and of weights alone."""
 
 from collections.abc import Callable, Mapping
 
+import safetensors
+import safetensors.torch
+import torch
+
 from poptorch._base import interrupts
 from poptorch._executor.saving import standing_still
-from poptorch._files import bundle
-from poptorch._files.archive import PROGRAM_NAME
+from poptorch._files import bundle, place, tensors
+from poptorch._files.archive import PROGRAM_NAME, path_of
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
 from poptorch.models import loaded
@@ -84,3 +88,80 @@ def load_bundle(filename: str, edit_opts_fn: Callable[[Options], object] | None 
     with interrupts.deferred():
         files = bundle.read(filename)
     return {name: loaded(file, edit_opts_fn) for name, file in files.items()}
+
+
+def save_weights(model: torch.nn.Module | PoplarExecutor, filename: str) -> str:
+    """Writes the parameters and buffers of a module to a safetensors file.
+
+    The names are those of ``state_dict()``. A tensor with several names is there under each. The
+    weights that an executor trained are read back first.
+
+    Args:
+        model: a module, or an executor.
+        filename: the file's path; a file there is replaced.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        poptorch.Error: The state has an entry that is not a dense tensor, or the file cannot be
+            written.
+
+    Example:
+        >>> import os, poptorch, tempfile, torch
+        >>> net, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = poptorch.save_weights(net, os.path.join(folder, "net.safetensors"))
+        ...     _ = poptorch.load_weights(other, path)
+        >>> torch.equal(net.weight, other.weight)
+        True
+    """
+    path, state = path_of(filename, "save_weights"), model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            raise Error(f"[save_weights] {name} is {type(value).__name__} {value!r:.60}, expected a "
+                        f"dense tensor. Save the state_dict() with torch.save.")
+    try:
+        place.replace(path, lambda file: file.write(tensors.packed(state, is_marked=False)
+                                                    or safetensors.torch.save({})))
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise Error(f"[save_weights] cannot write {path}: {error}. Check the path.") from error
+    return str(path)
+
+
+def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict: bool = True):
+    """Reads the parameters and buffers of a module from a safetensors file.
+
+    The values are converted to the types of the module. A tensor with several names in the module
+    needs one of them in the file.
+
+    Args:
+        model: a module; or an executor, whose device gets the values, too.
+        filename: of a file as :func:`save_weights` and other libraries write it.
+        strict: whether the names of the file and of the module must be the same, default True.
+
+    Returns:
+        What ``load_state_dict`` returns: the missing and the unexpected names.
+
+    Raises:
+        poptorch.Error: The file cannot be read.
+        RuntimeError: A shape differs; or, with ``strict``, a name is missing or unexpected.
+
+    Example:
+        See :func:`save_weights`.
+    """
+    path = path_of(filename, "load_weights")
+    try:
+        place.checked_status(path, "read")
+        found = safetensors.torch.load_file(path)
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise Error(f"[load_weights] cannot read {path}: {error}. Give a safetensors file.") \
+            from error
+    first: dict[int, str] = {}
+    own = model.state_dict(keep_vars=True)
+    for name, value in own.items():
+        if name in found:
+            first.setdefault(id(value), name)
+    tied = {name: found[first[id(value)]] for name, value in own.items()
+            if name not in found and id(value) in first}
+    return model.load_state_dict({**found, **tied}, strict)
