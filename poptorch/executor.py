@@ -10,11 +10,11 @@ from weakref import WeakMethod, ref
 
 import torch
 
-from poptorch import _C
 from poptorch._base.checks import public_names
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
+from poptorch._executor.caching import compiled
 from poptorch._executor.compilation import Compilation, change_of
 from poptorch._executor.device_reports import DeviceReports
 from poptorch._executor.forwarding import forward_property, forward_to, module_attribute
@@ -122,6 +122,8 @@ class PoplarExecutor:
                 compiled; or torch traces or transforms what the caller does.
             AssertionError: The options say that the model is compiled and never run.
         """
+        if self._device.returns_zeros:
+            return self._compilation.zeros(args, kwargs)
         self._device.check_can_run()
         is_plain = is_plain_for("executor")
         while True:
@@ -195,8 +197,8 @@ class PoplarExecutor:
                           progress, self._args_parser)
         captured, program = made.captured, made.program
         with plain_torch():
-            executable = _C.compile(program.module, settings.compile_options(options), progress,
-                                    lambda ipus: placed(ipus * options.replication_factor))
+            executable = compiled(wrapped, made, options, progress,
+                                  lambda ipus: placed(ipus * options.replication_factor))
             interface = Interface(made.arguments, captured.out_spec, program, made.spec,
                                   captured.attributes, captured.argument_attributes,
                                   captured.outer, PlainTensors(captured.plain_tensors),

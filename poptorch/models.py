@@ -184,10 +184,16 @@ def load(filename: str,
     """
     with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
         file = File(filename)
+    return loaded(file, edit_opts_fn)
+
+
+def loaded(file: File, edit_opts_fn: Callable[[Options], object] | None) -> PoplarExecutor:
+    """The executor of an opened file."""
+    with interrupts.deferred():
         if "model" not in file:
-            raise Error(f"[load] {filename} was written with export_model=False and has no module. "
+            raise Error(f"[load] {file.path} was written with export_model=False and has no module. "
                         f"Wrap the module again and call loadExecutable() on the wrapper.")
-        options = edited(file.options(), edit_opts_fn)
+        options = edited(file.options, edit_opts_fn)
         with file.guard("model.json"):
             arguments, groupings = file.wrapped()
             arguments |= {"options": options, "poptorch_version": __version__}

@@ -263,6 +263,10 @@ class Call:
     def _run_synthetic(self):
         """Runs without any tensor of the host's; results, anchors and kept gradients are zeros."""
         self._run(self._pointers)
+        return self.zeros()
+
+    def zeros(self):
+        """What a call returns, and what it keeps, with zeros."""
         for position, make, _ in self._kept:
             self._held[position] = make().zero_()
         return self._rebuild([make().zero_() for _, make in self._results])

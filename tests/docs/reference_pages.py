@@ -227,7 +227,8 @@ def _functions(title: str, names: str, level: int = 2) -> str:
 def models() -> str:
     """docs/reference/models.md."""
     return "\n".join([
-        _functions("Models", "trainingModel inferenceModel compile load identity_loss"),
+        _functions("Models", "trainingModel inferenceModel compile load save_bundle "
+                   "load_bundle save_weights load_weights convert_precision identity_loss"),
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("poptorch.estimate", poptorch.estimate, 2),

@@ -45,6 +45,8 @@ EFFECTS = {
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",
     "modelName": _REPORTS + "test_progress_bar_and_model_name",
+    "enableExecutableCaching": "tests/files/test_cache.py::"
+                               "test_a_second_model_compiles_nothing_and_has_the_same_bits",
     "logCycleCount": _REPORTS + "test_cycles_of_each_run_are_logged",
     "enableProfiling": _REPORTS + "test_profile_report",
     "sourceLocationExcludes": _REPORTS + "test_location_excludes",
