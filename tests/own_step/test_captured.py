@@ -177,6 +177,32 @@ def test_a_subclass_with_a_step_of_its_own():
         both.check_states()
 
 
+def test_blocks_on_several_ipus():
+    class Blocks(Net):
+        def __init__(self):
+            super().__init__()
+            for number, part in enumerate((self.a, self.b)):
+                poptorch.BeginBlock(part, f"block{number}", ipu_id=number)
+
+    with wide():
+        both = Beside(zoo.Adai, options(4, 2), net=Blocks())
+        both.train(4)
+        both.check()
+        both.check_states()
+
+
+def test_sharded_weights():
+    with wide():
+        opts = options(2, 2)
+        location = poptorch.TensorLocationSettings().useReplicatedTensorSharding()
+        location.minElementsForReplicatedTensorSharding(2)
+        opts.TensorLocations.setWeightLocation(location)
+        both = Beside(zoo.AdaBelief, opts)
+        both.train(4)
+        both.check()
+        both.check_states()
+
+
 # -- forms ----------------------------------------------------------------------------------------
 
 
@@ -210,6 +236,19 @@ def test_numbers_that_are_compiled_in_at_the_limit():
     with pytest.raises(poptorch.Error, match=r"(?s)taken 10 different forms.*pow.*"
                                              r"optimizerOnHost\(True\).*test_captured.py:\d+"):
         train(Powers(net.parameters()), net)
+
+
+def test_gradients_are_clipped_in_step():
+    class Clipped(zoo.Yogi):
+        def step(self, closure=None):
+            torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.1)
+            return super().step(closure)
+
+    with wide():
+        both = Beside(Clipped, options(4, 2))
+        both.train(4)
+        both.check()
+        both.check_states()
 
 
 def test_parts_of_tensors_are_written():
