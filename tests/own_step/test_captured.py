@@ -1,7 +1,9 @@
 """What holds for every optimizer whose step() is captured: states, forms, errors."""
 
+import collections
 import copy
 import io
+import types
 
 import numpy as np
 import pytest
@@ -236,6 +238,41 @@ def test_numbers_that_are_compiled_in_at_the_limit():
     with pytest.raises(poptorch.Error, match=r"(?s)taken 10 different forms.*pow.*"
                                              r"optimizerOnHost\(True\).*test_captured.py:\d+"):
         train(Powers(net.parameters()), net)
+
+
+def test_python_state_of_all_kinds():
+    class Kinds(zoo.Own):
+        def __init__(self, params, **defaults):
+            super().__init__(params, **defaults)
+            self.seen, self.rates, self.pair = set(), collections.deque(maxlen=3), ([1.0], [2.0])
+            self.counter = types.SimpleNamespace(steps=0)
+
+        def update(self, p, grad, state, group):
+            self.counter.steps += 1
+            self.seen.add(self.counter.steps)
+            self.rates.append(group["lr"] / len(self.seen))
+            self.pair[0][0] += 0.5
+            p.sub_(grad, alpha=sum(self.rates) * self.pair[0][0])
+
+    with wide():
+        both = Beside(Kinds)
+        both.train(4)
+        both.check()
+        assert both.optimizer.seen == both.reference.seen == set(range(1, 21))
+        assert both.optimizer.counter.steps == 20 and both.optimizer.pair == both.reference.pair
+        assert both.optimizer.rates == both.reference.rates
+
+
+def test_a_tensor_in_a_tuple_is_refused():
+    class Tuples(zoo.Own):
+        def update(self, p, grad, state, group):
+            before = state.get("pair", (grad, grad))
+            state["pair"] = grad.clone(), grad.neg()
+            p.sub_(before[0])
+
+    net = Net()
+    with pytest.raises(poptorch.Error, match="belongs neither to the model nor to the optimizer"):
+        train(Tuples(net.parameters()), net)
 
 
 def test_gradients_are_clipped_in_step():
