@@ -267,7 +267,10 @@ def check_has_own_step(optimizer, where: str, expected: bool = True) -> None:
 
 
 def check_is_optimizer(optimizer) -> None:
-    """Raises an Error for something else than an optimizer."""
+    """Raises an Error for something else than an optimizer, or one that no program can train with.
+    """
+    if isinstance(optimizer, tuple(_WITHOUT)):
+        spec_of(optimizer)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise Error(f"[optimizer] expected an optimizer of poptorch.optim or torch.optim, got "
                     f"{_no_optimizer(optimizer)}.")
@@ -282,7 +285,8 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     for cls in type(optimizer).__mro__:
         if cls in ROWS:
             return ROWS[cls]
-    check_is_optimizer(optimizer)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        check_is_optimizer(optimizer)
     why = next((words for cls, words in _WITHOUT.items() if isinstance(optimizer, cls)),
                "It has no step(). Write one, which is captured")
     raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "

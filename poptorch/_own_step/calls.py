@@ -1,5 +1,7 @@
 """What is known of torch's functions in ``step()``: which numbers may change, what writes."""
 
+import functools
+
 import torch
 
 from poptorch._weights import watched
@@ -31,6 +33,7 @@ _DUNDERS_IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__
                                "__ipow__", "__setitem__"})
 
 
+@functools.cache
 def name_of(func) -> str:
     """The name of a function without what says that it works in place or is an operator."""
     return _full_name(func).strip("_")
@@ -54,6 +57,7 @@ def numbers_taken(func, arguments: tuple) -> tuple[type, ...]:
     return (float, int) if is_float or func is torch.full else (float,)
 
 
+@functools.cache
 def is_written_in_place(func) -> bool:
     name = _full_name(func)
     return name in _DUNDERS_IN_PLACE or name.endswith("_") and not name.startswith("__")
@@ -63,12 +67,18 @@ def is_random(func) -> bool:
     return name_of(func) in _RANDOM
 
 
+@functools.cache
+def _of_one(func) -> str | None:
+    """The name of the function of a tensor that a function of lists calls."""
+    name = _full_name(func)
+    return name.removeprefix(_FOREACH) if name.startswith(_FOREACH) else None
+
+
 def foreach_calls(func, args: tuple, kwargs: dict) -> list[tuple] | None:
     """The calls, tensor by tensor, that a function of lists makes; None for another function."""
-    name = _full_name(func)
-    if not name.startswith(_FOREACH):
+    own = _of_one(func)
+    if own is None:
         return None
-    own = name.removeprefix(_FOREACH)
     method = getattr(torch.Tensor, own)
     scalars = kwargs.get("scalars")
     shared = {key: value for key, value in kwargs.items() if key != "scalars"}

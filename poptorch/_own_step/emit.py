@@ -108,7 +108,7 @@ def _assign(e, program, layout: StepLayout, what: tuple, value) -> None:
     else:
         e.plain("assign", [value], {"path": path}, [])
     program.updated.add(path)
-    program.bound[UPDATED + path] = lambda: value
+    program.bound[UPDATED + name if kind == "param" else path] = lambda: value
 
 
 class _Captured:

@@ -38,7 +38,8 @@ def containers_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> It
         if id(container) in seen:
             continue
         seen.add(id(container))
-        yield path, container
+        if not isinstance(container, tuple):
+            yield path, container
         inner = []
         for key, value in items(container):
             if type(value) in _PLAIN or isinstance(value, _LEAVES) or _is_hidden(path, key):
@@ -94,7 +95,7 @@ class Snapshot:
                 dict.update(container, content)
             else:
                 container.clear()
-                container.extend(content)
+                (container.update if isinstance(container, set) else container.extend)(content)
         with torch.no_grad():
             for tensor, value in self._numbers:
                 tensor.copy_(value)
@@ -115,7 +116,7 @@ def _is_hidden(path: str, key) -> bool:
 
 def _container(value):
     """The container that a value is, or has its attributes in; None: neither."""
-    if isinstance(value, (dict, list, collections.deque)):
+    if isinstance(value, (dict, list, tuple, set, collections.deque)):
         return value
     return vars(value) if hasattr(value, "__dict__") else None
 

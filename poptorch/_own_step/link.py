@@ -95,6 +95,11 @@ class StepLink(StepOnHost):
                     f"that a file does not hold. Save the state_dict() of the model and of the "
                     f"optimizer, and compile the model again where they are loaded.")
 
+    def check_compatible(self, layout) -> None:
+        """Raises a ValueError: a file has no captured ``step()``."""
+        raise ValueError(f"[setOptimizer] the file was written for an optimizer that the device "
+                         f"updates, got {type(self.optimizer).__name__} with its own step()")
+
     # -- what translate reads ------------------------------------------------------------------
 
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor,

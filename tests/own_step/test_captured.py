@@ -1,7 +1,9 @@
 """What holds for every optimizer whose step() is captured: states, forms, errors."""
 
+import collections
 import copy
 import io
+import types
 
 import numpy as np
 import pytest
@@ -177,6 +179,32 @@ def test_a_subclass_with_a_step_of_its_own():
         both.check_states()
 
 
+def test_blocks_on_several_ipus():
+    class Blocks(Net):
+        def __init__(self):
+            super().__init__()
+            for number, part in enumerate((self.a, self.b)):
+                poptorch.BeginBlock(part, f"block{number}", ipu_id=number)
+
+    with wide():
+        both = Beside(zoo.Adai, options(4, 2), net=Blocks())
+        both.train(4)
+        both.check()
+        both.check_states()
+
+
+def test_sharded_weights():
+    with wide():
+        opts = options(2, 2)
+        location = poptorch.TensorLocationSettings().useReplicatedTensorSharding()
+        location.minElementsForReplicatedTensorSharding(2)
+        opts.TensorLocations.setWeightLocation(location)
+        both = Beside(zoo.AdaBelief, opts)
+        both.train(4)
+        both.check()
+        both.check_states()
+
+
 # -- forms ----------------------------------------------------------------------------------------
 
 
@@ -210,6 +238,54 @@ def test_numbers_that_are_compiled_in_at_the_limit():
     with pytest.raises(poptorch.Error, match=r"(?s)taken 10 different forms.*pow.*"
                                              r"optimizerOnHost\(True\).*test_captured.py:\d+"):
         train(Powers(net.parameters()), net)
+
+
+def test_python_state_of_all_kinds():
+    class Kinds(zoo.Own):
+        def __init__(self, params, **defaults):
+            super().__init__(params, **defaults)
+            self.seen, self.rates, self.pair = set(), collections.deque(maxlen=3), ([1.0], [2.0])
+            self.counter = types.SimpleNamespace(steps=0)
+
+        def update(self, p, grad, state, group):
+            self.counter.steps += 1
+            self.seen.add(self.counter.steps)
+            self.rates.append(group["lr"] / len(self.seen))
+            self.pair[0][0] += 0.5
+            p.sub_(grad, alpha=sum(self.rates) * self.pair[0][0])
+
+    with wide():
+        both = Beside(Kinds)
+        both.train(4)
+        both.check()
+        assert both.optimizer.seen == both.reference.seen == set(range(1, 21))
+        assert both.optimizer.counter.steps == 20 and both.optimizer.pair == both.reference.pair
+        assert both.optimizer.rates == both.reference.rates
+
+
+def test_a_tensor_in_a_tuple_is_refused():
+    class Tuples(zoo.Own):
+        def update(self, p, grad, state, group):
+            before = state.get("pair", (grad, grad))
+            state["pair"] = grad.clone(), grad.neg()
+            p.sub_(before[0])
+
+    net = Net()
+    with pytest.raises(poptorch.Error, match="belongs neither to the model nor to the optimizer"):
+        train(Tuples(net.parameters()), net)
+
+
+def test_gradients_are_clipped_in_step():
+    class Clipped(zoo.Yogi):
+        def step(self, closure=None):
+            torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.1)
+            return super().step(closure)
+
+    with wide():
+        both = Beside(Clipped, options(4, 2))
+        both.train(4)
+        both.check()
+        both.check_states()
 
 
 def test_parts_of_tensors_are_written():

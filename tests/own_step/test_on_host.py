@@ -58,6 +58,22 @@ def test_a_setting_of_the_device_is_refused():
         poptorch.trainingModel(net, options(on_host=True), optimizer)
 
 
+def test_what_is_no_optimizer_of_one_gradient():
+    net = Net()
+    with pytest.raises(poptorch.Error, match="LBFGS has no update on the device. It computes"):
+        poptorch.trainingModel(net, options(on_host=True), torch.optim.LBFGS(net.parameters()))
+    with pytest.raises(poptorch.Error, match="expected an optimizer of poptorch.optim .* got int"):
+        poptorch.trainingModel(net, options(on_host=True), 3)
+
+
+def test_without_an_optimizer():
+    net = Net()
+    before = net.a.weight.detach().clone()
+    model = poptorch.trainingModel(net, options(on_host=True))
+    model(torch.randn(2, 5), torch.randn(2, 1))
+    assert torch.allclose(net.a.weight, before - 0.01 * net.a.weight.grad)
+
+
 def test_clipping_is_on_the_device():
     net = Net()
     opts = options(on_host=True)

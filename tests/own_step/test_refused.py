@@ -123,6 +123,16 @@ def test_a_value_for_each_replica_is_refused():
         model(torch.randn(4, 5), torch.randn(4, 1))
 
 
+def test_a_file_of_another_optimizer_is_refused(tmp_path):
+    net, other = Net(), Net()
+    model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.1))
+    model(torch.randn(2, 5), torch.randn(2, 1))
+    path = model.save(str(tmp_path / "net.poptorch"), export_model=False)
+    model = poptorch.trainingModel(other, options(), zoo.Lion(other.parameters()))
+    with pytest.raises(poptorch.Error, match=r"that the device updates, got Lion with its own"):
+        model.loadExecutable(path)
+
+
 def test_saving_to_a_file_is_refused(tmp_path):
     net = Net()
     model = poptorch.trainingModel(net, options(), zoo.Lion(net.parameters()))
