@@ -28,8 +28,8 @@ Cost copy_cost(const Call& call) {
   return steps.cost;
 }
 
-// The ring from an IPU to that of the next replica passes the other IPUs of its replica, whose rings
-// take the same links.
+// The ring from an IPU to that of the next replica passes the other IPUs of its replica. Their
+// rings take the same links.
 double ring_cycles(const Call& call, double bytes) {
   return link_cycles(call.target, bytes * static_cast<double>(call.settings.ipus),
                      collective_links);
