@@ -20,7 +20,7 @@ SPLITS = {(24, 4): (3, 7, 7, 7), (24, 8): (0, 3.5, 3.5, 3.5, 3.5, 3.5, 3.5, 3),
 # Masked tokens of a sequence.
 MASKED = {128: 20, 384: 56, 512: 76}
 # Memory proportions of the first IPU and of the others, of the published programs of a network.
-PROPORTIONS = {("BERT-Large", "128"): (0.15, 0.25), ("BERT-Large", "384"): (0.15, 0.4),
+PROPORTIONS = {("BERT-Large", "128"): (0.15, 0.25), ("BERT-Large", "384"): (0.1,),
                ("BERT-Large", "512"): (0.16, 0.21), ("BERT-Base", "128"): (0.25,),
                ("BERT-Base", "384"): (0.25,), ("ViT-B/16", "224"): (0.3,),
                ("ResNet-50", "224"): (0.15,)}
