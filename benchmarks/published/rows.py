@@ -13,18 +13,17 @@ from benchmarks.published.vision import EfficientNetB4, ResNet, UNet
 
 TARGETS = {"GC200": "gc200", "Bow": "bow", "Bow (text)": "bow", "C600": "c600",
            "C600 (assumed)": "c600", "GC200 or Bow (M2000 shown)": "gc200"}
-# Layers of each IPU, where the notes do not say it. Since MLPerf 1.1 the halves of a layer may be on
-# different IPUs; the first IPU has the embedding and the head.
+# Layers of each IPU, where the notes do not say it. Since MLPerf 1.1 the halves of a layer may be
+# on different IPUs; the first IPU has the embedding and the head.
 SPLITS = {(24, 4): (3, 7, 7, 7), (24, 8): (0, 3.5, 3.5, 3.5, 3.5, 3.5, 3.5, 3),
           (12, 4): (0, 4, 4, 4)}
 # Masked tokens of a sequence.
 MASKED = {128: 20, 384: 56, 512: 76}
 # Memory proportions of the first IPU and of the others, of the published programs of a network.
-PROPORTIONS = {("BERT-Large", "128"): (0.15, 0.25), ("BERT-Large", "384"): (0.15, 0.4),
+PROPORTIONS = {("BERT-Large", "128"): (0.15, 0.25), ("BERT-Large", "384"): (0.1,),
                ("BERT-Large", "512"): (0.16, 0.21), ("BERT-Base", "128"): (0.25,),
                ("BERT-Base", "384"): (0.25,), ("ViT-B/16", "224"): (0.3,),
-               ("ResNet-50", "224"): (0.15,),
-               ("UNet (medical)", "572 (assumed)"): (0.2,)}  # not stated, below the default
+               ("ResNet-50", "224"): (0.15,)}
 
 
 @dataclass

@@ -64,6 +64,9 @@ def test_the_memory_proportion_changes_a_plan():
 def test_the_op_goes_before_the_setting():
     text = product(1000, 512, 20000, attrs="{available_memory=0.1} ")
     assert cost(text, memory_proportion=0.6) == cost(text, memory_proportion=0.1)
+    text = product(1000, 512, 20000)
+    own = product(1000, 512, 20000, attrs='{partials_type="half"} ')
+    assert cost(own) == cost(text, half_partials=True) != cost(text)
 
 
 def test_half_partials_are_faster_and_smaller():

@@ -28,11 +28,11 @@ Cost copy_cost(const Call& call) {
   return steps.cost;
 }
 
-// The ring from an IPU to that of the next replica passes the other IPUs of its replica, whose rings
-// take the same links.
+// IPUs form a ladder, two in a rung. The ring from an IPU to that of the next replica passes the
+// IPUs of its replica on its side of the ladder. Their rings take the same links.
 double ring_cycles(const Call& call, double bytes) {
-  return link_cycles(call.target, bytes * static_cast<double>(call.settings.ipus),
-                     collective_links);
+  const double rungs = std::max(1.0, static_cast<double>(call.settings.ipus) / 2);
+  return link_cycles(call.target, bytes * rungs, collective_links);
 }
 
 // A ring of replicas: each part goes round twice, once to be summed and once with the result. An op

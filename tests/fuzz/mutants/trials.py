@@ -71,7 +71,8 @@ class Trials:
         begin, seed, end = time.monotonic(), self.first, self.first + self.count
         found, judge = None, judge_of(mutant)
         if "::" in judge:
-            return Result(mutant, 1, time.monotonic() - begin, self._by_test(mutant, judge))
+            found = self._by_test(mutant, judge)
+            return Result(mutant, 1, time.monotonic() - begin, found)
         while seed < end and found is None:
             found = _search(mutant, judge, seed, end - seed)
             if found is None:
