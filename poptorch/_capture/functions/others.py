@@ -161,11 +161,12 @@ def _index_fill(capture, func, input, dim, index, value):
     """Torch's gradient of a value finds the distinct positions. Their number is known only when the
     program runs."""
     if not isinstance(value, torch.Tensor) or not value.requires_grad or value.dim() \
-            or value.dtype is not input.dtype or not input.dim():
+            or value.dtype is not input.dtype:
         return NotImplemented
-    sizes = [1] * input.dim()
-    sizes[dim] = input.shape[dim]
-    is_filled = torch.zeros(input.shape[dim], dtype=torch.bool).index_fill(0, index, True)
+    sizes, length = [1] * input.dim(), 1
+    if input.dim():
+        sizes[dim] = length = input.shape[dim]
+    is_filled = torch.zeros(length, dtype=torch.bool).index_fill(0, index, True)
     return torch.where(is_filled.view(sizes), value, input)
 
 
