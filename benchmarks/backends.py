@@ -135,6 +135,14 @@ BACKENDS = [
     Backend(
         "openvino", lambda job: Run(exported.openvino(job)), is_peer=True, modes=("infer",)
     ),
+    # No peers in speed: forward and backward, without the step of the optimizer.
+    Backend("eager graph", _torch(updates=False), modes=()),
+    Backend("compile graph", _torch(compiles=True, updates=False), modes=()),
+    Backend(
+        "compile graph by poptorch",
+        _torch(compiles=True, by_poptorch=True, updates=False),
+        modes=(),
+    ),
     # No peers in speed: what the first call, and what bfloat16, is compared with.
     Backend("tracer", _tracer, modes=()),
     Backend("autocast", _torch(autocasts=True), modes=(), autocasts=True),

@@ -2,6 +2,7 @@
 
 Example:
     python benchmarks/device_model.py --ops ops.csv --results results.csv
+    python benchmarks/device_model.py --results results.csv --only ResNet-50 WP01
 
 Columns of ``--ops``: id, target, op, params, dtype, cycles, total_mem_bytes, max_tile_mem_bytes.
 Those of ``--results``: see ``published/rows.py``. Rows without a program or a figure are counted
@@ -127,12 +128,15 @@ def order_of_pairs(points):
     return right, total
 
 
-def read(path):
-    """The rows of a file; none without one."""
+def read(path, only=()):
+    """The rows of a file; none without one. ``only``: how the id, the op or the network begins."""
     if path is None:
         return []
     with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
+    names = ("id", "op", "model")
+    return [row for row in rows if not only or any(
+        row.get(name, "").startswith(tuple(only)) for name in names)]
 
 
 def handle_ops(rows):
@@ -154,8 +158,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ops", help="file of operations")
     parser.add_argument("--results", help="file of results of whole networks")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME",
+                        help="rows whose id, op or network begins with one of these names")
     args = parser.parse_args(arguments)
-    families, missing, failed = handle_ops(read(args.ops))
+    families, missing, failed = handle_ops(read(args.ops, args.only))
     print("cycles: median / 90th percentile of the absolute error")
     met = inside = right = total = 0
     for family, points in sorted(families.items()):
@@ -165,7 +171,7 @@ def main(arguments=None):
         right, total = right + pairs[0], total + pairs[1]
     for reason, count in sorted(missing.items()):
         print(f"not built: {count} rows, {reason}")
-    results = read(args.results)
+    results = read(args.results, args.only)
     found, not_built, broken = accuracy.handle(results)
     accuracy.show(found, not_built)
     failed += broken

@@ -12,6 +12,8 @@ class Tuning:
     fused: bool | None = None  # optimizer
     nhwc: bool = False  # images and convolution weights with channels last
     compiles: bool = False
+    by_poptorch: bool = False  # what compiles; else inductor
+    updates: bool = True  # a step ends with that of the optimizer
     compiles_optimizer: bool = False
     freezes: bool = False  # weights become constants of the compiled program
     autocasts: bool = False  # products in bfloat16, the weights stay as they are
@@ -31,7 +33,8 @@ def _train(job, module, parts, tuning):
             optimizer.zero_grad()
             loss = module(*part)[1]
             loss.backward()
-            step()
+            if tuning.updates:
+                step()
         return loss
 
     return call
@@ -55,6 +58,17 @@ def _autocast(module):
     return forward
 
 
+def _compiler(tuning):
+    if not tuning.by_poptorch:
+        return {}
+    import poptorch  # only here, so that the processes of the others do not hold it
+    from poptorch._torch_compile.backend import backend
+
+    torch._dynamo.config.allow_rnn = True
+    return {"backend": backend,
+            "options": poptorch.Options().showCompilationProgressBar(False)}
+
+
 def make(job, tuning):
     """A function that makes one call, of as many steps as the workload has in one."""
     module, parts = job.module, job.parts()
@@ -66,7 +80,7 @@ def make(job, tuning):
 
         inductor.freezing = True
     if tuning.compiles:
-        module = torch.compile(module)
+        module = torch.compile(module, fullgraph=tuning.by_poptorch, **_compiler(tuning))
     if tuning.autocasts:
         module = _autocast(module)
     if job.mode == "train":

@@ -319,6 +319,7 @@ class HostPool:
     """Recycled host memory for results. Its tensors may outlive it."""
 
     def __init__(self) -> None: ...
+    def expect(self, nbytes: int) -> None: ...
     def empty(self, dtype: str, sizes: Sequence[int]) -> object:
         """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
 

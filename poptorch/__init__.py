@@ -41,6 +41,10 @@ from poptorch.blocks import BlockFunction as BlockFunction
 from poptorch.blocks import NameScope as NameScope
 from poptorch.blocks import module_repr as module_repr
 from poptorch.blocks import removeBlocks as removeBlocks
+from poptorch.files import load_bundle as load_bundle
+from poptorch.files import load_weights as load_weights
+from poptorch.files import save_bundle as save_bundle
+from poptorch.files import save_weights as save_weights
 from poptorch.custom_args import ICustomArgParser as ICustomArgParser
 from poptorch.custom_args import registerCustomArgParser as registerCustomArgParser
 from poptorch.data import AsynchronousDataAccessor as AsynchronousDataAccessor
@@ -98,6 +102,7 @@ from poptorch.ops.tensor_hints import recomputationCheckpoint as recomputationCh
 from poptorch.ops.tensor_hints import set_available_memory as set_available_memory
 from poptorch.options import Options as Options
 from poptorch.options import TensorLocationSettings as TensorLocationSettings
+from poptorch.precision import convert_precision as convert_precision
 from poptorch.strategies import ParallelPhasedExecution as ParallelPhasedExecution
 from poptorch.strategies import PipelinedExecution as PipelinedExecution
 from poptorch.strategies import SerialPhasedExecution as SerialPhasedExecution

@@ -1,8 +1,8 @@
 """The console tool: ``python -m poptorch opt`` runs passes, ``... ops`` lists the ops, ``... how``
 shows what is done with a call of torch, ``... compare`` compares a model with PyTorch,
 ``... report`` says what a model costs on IPUs, ``... analyze`` lists the operations of a model and
-what is done with each, ``... devices`` lists the devices of the IPU
-system, and ``... include`` prints the folder of the C++ header."""
+what is done with each, ``... devices`` lists the devices of the IPU system, ``... cache`` shows and
+removes compiled programs of a cache, and ``... include`` prints the folder of the C++ header."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import poptorch
 from poptorch import _C
-from poptorch._command import report_parser
+from poptorch._command import cache, report_parser
 from poptorch.errors import Error
 from poptorch.ops.custom_op import include_path
 from poptorch.version import __version__
@@ -159,6 +159,7 @@ def parser():
         epilog="The environment variable POPTORCH_IPU_SYSTEM names the system.")
     devices_command.add_argument("--json", action="store_true", help="as JSON")
     devices_command.set_defaults(run=devices)
+    cache.add_parser(commands)
     include_command = commands.add_parser("include", help="print the folder of the C++ header")
     include_command.set_defaults(run=include)
     return top

@@ -59,6 +59,9 @@ class ConnectionType(enum.Enum):
     OnDemand = 1
     #: Never: the model can be compiled and saved, but not run.
     Never = 2
+    #: Never: a call compiles the model and returns zeros. A program that is run once with this
+    #: setting and a cache (``Options.enableExecutableCaching``) compiles all its models.
+    PreCompile = 3
 
 
 class SyncPattern(enum.Enum):

@@ -10,11 +10,11 @@ from weakref import WeakMethod, ref
 
 import torch
 
-from poptorch import _C
 from poptorch._base.checks import public_names
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
+from poptorch._executor.caching import compiled
 from poptorch._executor.compilation import Compilation, change_of
 from poptorch._executor.device_reports import DeviceReports
 from poptorch._executor.forwarding import forward_property, forward_to, module_attribute
@@ -96,7 +96,8 @@ class PoplarExecutor:
         self._inspection = Inspection(wrapped, programs)
         self._reports = Reports(wrapped, programs, weights, device, self._attachment,
                                 compilation, build)
-        self._device_reports = DeviceReports(wrapped, programs)
+        self._device_reports = DeviceReports(programs)
+        self._logs_cycles = self._options.log_cycle_count
         self._saving = Saving(
             wrapped, self._groupings, programs, weights, device, lifecycle, compilation,
             lambda: [executor._lifecycle for executor in weights.sharers()])
@@ -121,6 +122,8 @@ class PoplarExecutor:
                 compiled; or torch traces or transforms what the caller does.
             AssertionError: The options say that the model is compiled and never run.
         """
+        if self._device.returns_zeros:
+            return self._compilation.zeros(args, kwargs)
         self._device.check_can_run()
         is_plain = is_plain_for("executor")
         while True:
@@ -165,8 +168,8 @@ class PoplarExecutor:
         is_written = program.guards.check()
         weights.check_arguments(program, tensors)
         weights.before_run(program, is_written)
-        if optimizer is not None:
-            optimizer.before_run(program.call)
+        if optimizer is not None and not optimizer.before_run(program.call):
+            raise Superseded  # the next attempt compiles
         # Before it, as it may be ended after its first updates, and what ends it may also come
         # right after it; and after it, as another thread may have read the values meanwhile.
         weights.note_run(program)
@@ -177,7 +180,10 @@ class PoplarExecutor:
             if optimizer is not None:
                 optimizer.after_run()
         check_kept(replaced)
-        self._device_reports.log_cycles(program)
+        if optimizer is not None:
+            optimizer.ended(program.call)
+        if self._logs_cycles:
+            self._device_reports.log_cycles(program)
         return result
 
     def _build(self, options: Options, args: tuple, kwargs: dict, progress,
@@ -191,8 +197,8 @@ class PoplarExecutor:
                           progress, self._args_parser)
         captured, program = made.captured, made.program
         with plain_torch():
-            executable = _C.compile(program.module, settings.compile_options(options), progress,
-                                    lambda ipus: placed(ipus * options.replication_factor))
+            executable = compiled(wrapped, made, options, progress,
+                                  lambda ipus: placed(ipus * options.replication_factor))
             interface = Interface(made.arguments, captured.out_spec, program, made.spec,
                                   captured.attributes, captured.argument_attributes,
                                   captured.outer, PlainTensors(captured.plain_tensors),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from poptorch._base import interrupts
+from poptorch._executor.tracebacks import shortens
 from poptorch._files.executable import File
 from poptorch._runtime.run_time_options import edited
 from poptorch._runtime.with_loss import WithLoss
@@ -18,6 +19,7 @@ from poptorch.options._options import checked_options
 from poptorch.version import __version__
 
 
+@shortens
 def trainingModel(model: torch.nn.Module, options: Options | None = None,
                   optimizer: torch.optim.Optimizer | None = None, *,
                   loss: Callable[[Any, Any], torch.Tensor] | None = None) -> PoplarExecutor:
@@ -36,8 +38,9 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
         model: the module. Its parameters are trained; reading them shows the trained values.
         options: how to compile and run; None: the defaults. They cannot be changed afterwards.
         optimizer: one of ``poptorch.optim`` or ``torch.optim``: SGD, ASGD, Rprop; Adam, AdamW,
-            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; or a subclass
-            of one of these. None: SGD with a learning rate of 0.01.
+            Adamax, NAdam, RAdam, LAMB; RMSprop, Adagrad, Adadelta, Adafactor; Muon; a subclass of
+            one of these; or one with its own ``step()``, which is captured when the model is
+            compiled. None: SGD with a learning rate of 0.01.
         loss: a function or a module that takes the output and the target and returns one number.
             Its parameters must not require grad. None: ``forward`` computes the loss.
 
@@ -105,6 +108,7 @@ class _Function(torch.nn.Module):
         self.forward = function
 
 
+@shortens
 def inferenceModel(model: torch.nn.Module | Callable[..., Any],
                    options: Options | None = None) -> PoplarExecutor:
     """Wraps a module or a function for inference.
@@ -180,10 +184,16 @@ def load(filename: str,
     """
     with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
         file = File(filename)
+    return loaded(file, edit_opts_fn)
+
+
+def loaded(file: File, edit_opts_fn: Callable[[Options], object] | None) -> PoplarExecutor:
+    """The executor of an opened file."""
+    with interrupts.deferred():
         if "model" not in file:
-            raise Error(f"[load] {filename} was written with export_model=False and has no module. "
+            raise Error(f"[load] {file.path} was written with export_model=False and has no module. "
                         f"Wrap the module again and call loadExecutable() on the wrapper.")
-        options = edited(file.options(), edit_opts_fn)
+        options = edited(file.options, edit_opts_fn)
         with file.guard("model.json"):
             arguments, groupings = file.wrapped()
             arguments |= {"options": options, "poptorch_version": __version__}

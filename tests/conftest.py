@@ -12,7 +12,7 @@ from poptorch._base import logging as _logging
 
 pytest.register_assert_rewrite("tests.helpers")
 
-os.environ.setdefault("POPTORCH_FULL_TRACEBACK", "1")  # also for child processes
+os.environ.setdefault("POPTORCH_DEBUG", "1")  # also for child processes
 os.environ.setdefault("POPTORCH_MEASURE", "0")  # plans follow from costs, not from this machine
 
 SEED_VARIABLE = "POPTORCH_TEST_SEED"

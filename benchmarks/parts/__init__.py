@@ -17,6 +17,7 @@ from benchmarks.parts import (
     speed,
     switches,
     threads,
+    torch_compile,
 )
 
 PARTS = [
@@ -32,6 +33,7 @@ PARTS = [
     host_forms.PART,
     half.PART,
     autocast.PART,
+    torch_compile.PART,
     losses.PART,
     loader.PART,
     profile.PART,

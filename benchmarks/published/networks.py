@@ -1,4 +1,4 @@
-"""Definitions of the networks, with weights on the meta device."""
+"""Definitions of transformers and of one product, with weights on the meta device."""
 
 import torch
 from torch import nn
@@ -33,17 +33,15 @@ class Layer(nn.Module):
         """The two products with a GELU between them."""
         return self.dropout(self.down(functional.gelu(self.up(x))))
 
-    def forward(self, x):
-        """A layer of the same shape."""
-        if self.is_pre_norm:
-            x = x + self.attention(self.norm1(x))
-            return x + self.products(self.norm2(x))
-        x = self.norm1(x + self.attention(x))
-        return self.norm2(x + self.products(x))
+    def half(self, x, number):
+        """The half 0 or 1 of a layer, of the same shape."""
+        part, norm = ((self.attention, self.norm1), (self.products, self.norm2))[number]
+        return x + part(norm(x)) if self.is_pre_norm else norm(x + part(x))
 
 
 class Transformer(nn.Module):
-    """Layers on several IPUs, ``split`` of them on each; the head is on the IPU ``head_ipu``.
+    """Layers on several IPUs, ``split`` of them on each; the head is on the IPU ``head_ipu``. An
+    IPU may have the first or the second half of a layer.
 
     The published programs recompute layer by layer.
     """
@@ -52,17 +50,19 @@ class Transformer(nn.Module):
                  dropout=0.1):
         super().__init__()
         self.layers = nn.ModuleList(Layer(hidden, heads, is_pre_norm, is_causal, dropout)
-                                    for _ in range(sum(split)))
+                                    for _ in range(int(sum(split))))
         self.norm = nn.LayerNorm(hidden)
         self.split, self.head_ipu = split, head_ipu
 
     def encoded(self, x):
         """Runs the layers; what follows is in the block of the head."""
-        begins = {sum(self.split[:ipu]): ipu for ipu, count in enumerate(self.split) if count}
-        for number, layer in enumerate(self.layers):
+        begins = {2 * sum(self.split[:ipu]): ipu for ipu, count in enumerate(self.split) if count}
+        for number in range(2 * len(self.layers)):
             if begins.get(number, 0) > 0:
                 poptorch.Block.start(f"layers{begins[number]}", ipu_id=begins[number])
-            x = poptorch.recomputationCheckpoint(layer(x))
+            x = self.layers[number // 2].half(x, number % 2)
+            if number % 2:
+                x = poptorch.recomputationCheckpoint(x)
         if self.head_ipu < len(self.split) - 1:
             poptorch.Block.start("head", ipu_id=self.head_ipu)
         return x
@@ -123,45 +123,6 @@ class Vit(Transformer):
         x = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions
         scores = self.head(self.norm(self.encoded(x))[:, 0])
-        return scores if labels is None else functional.cross_entropy(scores.float(), labels)
-
-
-class Bottleneck(nn.Module):
-    """A residual block of three convolutions."""
-
-    def __init__(self, inner, outer, stride):
-        super().__init__()
-        sizes = [(inner, outer // 4, 1, 1), (outer // 4, outer // 4, 3, stride),
-                 (outer // 4, outer, 1, 1)]
-        self.body = nn.Sequential(*[part for one, two, kernel, step in sizes for part in (
-            nn.Conv2d(one, two, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(two),
-            nn.ReLU())][:-1])
-        self.short = nn.Sequential() if inner == outer and stride == 1 else nn.Sequential(
-            nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
-
-    def forward(self, x):
-        """The block's result."""
-        return torch.relu(self.body(x) + self.short(x))
-
-
-class ResNet(nn.Module):
-    """ResNet-50."""
-
-    def __init__(self):
-        super().__init__()
-        parts = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
-                 nn.MaxPool2d(3, 2, 1)]
-        inner = 64
-        for number, count in enumerate((3, 4, 6, 3)):
-            for index in range(count):
-                outer, stride = 256 << number, 1 + (number > 0 and index == 0)
-                parts.append(Bottleneck(inner, outer, stride))
-                inner = outer
-        self.body, self.head = nn.Sequential(*parts), nn.Linear(2048, 1000)
-
-    def forward(self, images, labels=None):
-        """The loss, or the scores without labels."""
-        scores = self.head(self.body(images).mean((2, 3)))
         return scores if labels is None else functional.cross_entropy(scores.float(), labels)
 
 

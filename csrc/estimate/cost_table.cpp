@@ -1,6 +1,7 @@
 #include "estimate/cost_table.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ops/annotation.h"
 #include "ops/op_def.h"
@@ -42,7 +43,10 @@ void add_operands(std::string& key, const ir::Op& op) {
 std::string key_of(const ir::Op& op) {
   std::string key = op.name.str();
   for (const auto& [name, value] : op.attrs) {
-    if (counts(name)) key += " " + name + "=" + value.text();
+    if (!counts(name)) continue;
+    // What is computed again costs what it did in the forward pass, and has the same program.
+    const bool is_again = name == ir::attr::part.text && op.attrs.has(ir::attr::recompute);
+    key += " " + name + "=" + (is_again ? ir::Attr("forward") : value).text();
   }
   add_operands(key, op);
   for (const auto& result : op.results) key += " >" + result->type.text();
@@ -50,6 +54,21 @@ std::string key_of(const ir::Op& op) {
 }
 
 }  // namespace
+
+void mark_summed(ir::Module& module) {
+  std::unordered_map<const ir::Value*, bool> gathered;  // whether all users so far are sums
+  for (const ir::Op* op : module.all_ops()) {
+    for (const ir::Value* operand : op->operands) {
+      if (operand == nullptr || operand->op->name != ir::op::all_gather) continue;
+      const bool is_sum = op->name == ir::op::sum && op->result()->type.numel() == 1;
+      const auto [at, is_new] = gathered.try_emplace(operand, is_sum);
+      at->second = at->second && is_sum;
+    }
+  }
+  for (const auto& [value, is_only_summed] : gathered) {
+    if (is_only_summed) value->op->attrs.set(device::is_summed, true);
+  }
+}
 
 CostTable::OfSettings& CostTable::table_of(int64_t ipu) {
   const auto [at, is_new] = numbers_.try_emplace(ipu, tables_.size());

@@ -42,4 +42,7 @@ class CostTable {
   std::map<int64_t, size_t> numbers_;  // by IPU
 };
 
+// Marks each all_gather that is only summed.
+void mark_summed(ir::Module& module);
+
 }  // namespace poptorch::estimate

@@ -14,6 +14,7 @@
 #include "ops/op_def.h"
 #include "place/ipus.h"
 #include "schedule/schedule.h"
+#include "support/mutant.h"
 #include "tasks/edges.h"
 
 namespace poptorch::estimate {
@@ -27,7 +28,7 @@ int64_t ipu_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::ipu, 0); }
 bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool(ir::attr::off_chip, false); }
 
 bool is_view(const ir::Op& op) {
-  if (op.attrs.has(device::im2col)) return true;
+  if (op.attrs.has(device::im2col) || op.attrs.has(device::is_summed)) return true;
   constexpr std::array<std::string_view, 6> names = {"reshape", "permute",  "expand",
                                                      "slice",   "diagonal", "view"};
   return std::find(names.begin(), names.end(), op.name.text()) != names.end();
@@ -39,7 +40,7 @@ bool is_from_task(const ir::Op& op) {
 }
 
 Category category_of_state(const ir::Op& op) {
-  if (is_off_chip(op)) return Category::streaming;
+  if (is_off_chip(op) && !MUTANT(ignores_location)) return Category::streaming;
   const ir::Attr* role = op.attrs.find(ir::attr::role);
   if (role != nullptr && *role == ir::Attr("parameter")) return Category::parameters;
   if (role != nullptr && *role == ir::Attr("optimizer")) return Category::optimizer;
@@ -176,6 +177,7 @@ class Finder {
 
   int home_of_moved(const ir::Op& op, const ir::Value& value, int position) {
     if (op.name == ir::op::stash) {
+      if (is_added_where_made(op)) return nowhere;
       const bool is_streaming = op.operand(0)->op->name == ir::op::remote_store;
       return add_always(value, is_streaming ? Category::streaming : Category::stashes);
     }
@@ -194,6 +196,37 @@ class Finder {
     if (depth == 0) return add(value, Category::activations, position);
     if (depth > 1) at(add_always(value, Category::activations)).bytes -= value.type.bytes();
     return add(value, Category::activations, round_begin_);
+  }
+
+  // A gradient of a weight that stages of one IPU share. Both add to the accumulator on an IPU, so
+  // the gradient does not wait for the other stage.
+  bool is_added_where_made(const ir::Op& stash) const {
+    const auto users = users_.find(stash.result());
+    if (users == users_.end() || users->second.size() != 1) return false;
+    const ir::Op& task = *users->second.front();
+    if (task.name != ir::op::task) return false;
+    const auto& inner = ir::body_of(module_, task).ops;
+    const auto input = std::find_if(inner.begin(), inner.end(), [&](const auto& op) {
+      return op->name == ir::op::input &&
+             task.operand(static_cast<size_t>(op->attrs.get_int(ir::attr::index))) ==
+                 stash.result();
+    });
+    return input != inner.end() && is_only_added((*input)->result());
+  }
+
+  // Whether the value is part of a sum that is added to an accumulator.
+  bool is_only_added(const ir::Value* value) const {
+    while (true) {
+      const auto users = users_.find(value);
+      if (users == users_.end() || users->second.size() != 1) return false;
+      const ir::Op& user = *users->second.front();
+      if (user.name == ir::op::accumulate) return user.operand(1) == value;
+      const bool is_sum =
+          user.name == ir::op::add || (user.name == ir::op::embedding_backward &&
+                                       user.operand(0) != value);
+      if (!is_sum || user.result()->type.sizes != value->type.sizes) return false;
+      value = user.result();
+    }
   }
 
   // What an assign or a loop takes has its place in streaming memory already.
@@ -217,8 +250,10 @@ class Finder {
           task.operand(static_cast<size_t>(op->attrs.get_int(ir::attr::index)));
       const bool is_brought =
           operand->op->name == ir::op::stash || operand->op->name == ir::op::remote_load;
-      live_in(op->result(), is_brought ? add(*op->result(), Category::activations, never)
-                                       : home(operand));
+      const bool is_here = !is_brought || (operand->op->name == ir::op::stash &&
+                                           home(operand) == nowhere);
+      live_in(op->result(), is_here ? home(operand)
+                                    : add(*op->result(), Category::activations, never));
     }
     walk(body);
     for (size_t i = 0; i < task.results.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "estimate/program_ops.h"
+#include "support/mutant.h"
 
 namespace poptorch::estimate {
 
@@ -122,7 +123,9 @@ class Sweep {
     const bool is_convolution = op.name == ir::op::convolution ||
                                 op.name == ir::op::convolution_backward ||
                                 op.attrs.has(device::conv_sizes);
-    return !is_convolution || op.attrs.get_bool(dithering, has_dithering_);
+    const bool by_option = has_dithering_ && !MUTANT(ignores_dithering);
+    if (MUTANT(ignores_own_dithering)) return !is_convolution || by_option;
+    return !is_convolution || op.attrs.get_bool(dithering, by_option);
   }
 
   void place(size_t i) {
@@ -149,7 +152,7 @@ class Sweep {
     for (const Turn& turn : turns_) {
       if (!ids.contains(turn.op)) continue;
       const device::Cost& cost = table_.of(*turn.op);
-      if (known.insert(&cost).second) bytes += cost.always_bytes;
+      if (known.insert(&cost).second || MUTANT(shares_no_code)) bytes += cost.always_bytes;
     }
     program_.vertex_state = bytes * vertex_state_share;
     program_.exchange = bytes * exchange_share;

@@ -4,6 +4,7 @@
 
 #include "device/cost/multi_conv.h"
 #include "estimate/program_costs.h"
+#include "place/ipus.h"
 #include "place/work_report.h"
 #include "python/bind.h"
 #include "python/device_values.h"
@@ -94,8 +95,14 @@ py::dict dict_of(const estimate::ProgramCosts& costs, const tasks::Report& repor
 estimate::CostTable table_of(ir::Module& module, const py::object& target,
                              const py::dict& settings) {
   const device::Target machine = target_from(target);
-  const auto settings_of = [&settings](int64_t ipu) { return settings_from(settings, ipu); };
+  const int64_t ipus = place::ipus_used(module);
+  const auto settings_of = [&settings, ipus](int64_t ipu) {
+    device::Settings out = settings_from(settings, ipu);
+    out.ipus = ipus;
+    return out;
+  };
   device::share_tiles(module, machine, settings_of);
+  estimate::mark_summed(module);
   return {machine, settings_of};
 }
 

@@ -72,6 +72,8 @@ void bind_host(py::module_& module) {
   py::class_<HostPool, std::shared_ptr<HostPool>>(module, "HostPool",
                                                   "Recycled host memory for results.")
       .def(py::init(&HostPool::make))
+      .def("expect", &HostPool::expect, py::arg("nbytes"),
+           "Announces a result of each call, so that its memory is kept.")
       .def("empty", &empty, py::arg("dtype"), py::arg("sizes"),
            "A DLPack capsule of an uninitialized tensor; its memory is used again once the tensor "
            "is freed.");

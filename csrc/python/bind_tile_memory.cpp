@@ -99,6 +99,7 @@ py::list tile_memory(const std::string& text, const py::object& target,
   const device::Target machine = target_from(target);
   const auto settings_of = [&](int64_t ipu) { return settings_from(settings, ipu); };
   device::share_tiles(*module, machine, settings_of);
+  estimate::mark_summed(*module);
   estimate::CostTable table(machine, settings_of);
   py::list out;
   for (const estimate::IpuTiles& ipu : estimate::tile_memory(*module, table)) {

@@ -66,9 +66,6 @@ Arena Engine::make_arena() const {
   for (const assemble::Extent& extent : program_.scratch) {
     arena.use_small_pages(extent.begin, extent.end);
   }
-  for (const assemble::Extent& extent : program_.resident) {
-    arena.populate(extent.begin, extent.end);
-  }
   std::byte* base = arena.data();
   if (options_.poison) {
     std::memset(base, poison_byte, static_cast<size_t>(program_.arena_bytes));
@@ -77,6 +74,16 @@ Arena Engine::make_arena() const {
     std::memcpy(base + constant.addr, constant.bytes.data(), constant.bytes.size());
   }
   return arena;
+}
+
+void Engine::populate() {
+  if (is_populated_) return;
+  for (Memory& memory : memories_) {
+    for (const assemble::Extent& extent : program_.resident) {
+      memory.arena.populate(extent.begin, extent.end);
+    }
+  }
+  is_populated_ = true;
 }
 
 void Engine::add_workers() {
@@ -132,6 +139,7 @@ void Engine::allocate() {
   }
   memories_ = std::move(memories);
   lanes_ = std::move(lanes);
+  is_populated_ = false;
 }
 
 bool Engine::is_same_in_replicas(const assemble::State& state) const {

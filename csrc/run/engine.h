@@ -109,6 +109,9 @@ class Engine {
   void check_replicas() const;
   void allocate();
   Arena make_arena() const;
+  // Gives the memory that a run touches its pages, before the first run: a program that is compiled
+  // to be saved needs none.
+  void populate();
   Memory make_lane(const Memory& first) const;
   void point_state(const assemble::State& state, int replica, std::byte* at);
   // Of a replica, and of one of its rounds that run at the same time.
@@ -166,6 +169,7 @@ class Engine {
   assemble::Program program_;
   EngineOptions options_;
   std::vector<Memory> memories_;  // one for each replica; empty: released
+  bool is_populated_ = false;     // whether they have their pages
   std::vector<Memory> lanes_;     // of rounds after that in the first memory, replica by replica
   // By path, while the arenas are released: the bytes of a state in each replica, or those that all
   // of them have.

@@ -32,6 +32,7 @@ void Engine::run(const std::vector<void*>& host, int threads, const std::functio
   USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
              " host tensors were given, the program has ", program_.streams.size(), " streams.");
   USER_CHECK(has_memory(), "[run] the program's memory was released. Call restore() first.");
+  populate();
   start_run(host, threads, poll);
   const SettingsScope scope(&program_.settings);
   const ProgramMode mode(is_flushing_);

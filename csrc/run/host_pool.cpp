@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "support/error.h"
@@ -28,15 +29,23 @@ void* allocate(size_t bytes) {
 }  // namespace
 
 HostPool::~HostPool() {
-  for (const auto& [bytes, memory] : spare_) std::free(memory);
+  for (const auto& [bytes, blocks] : blocks_) {
+    for (void* memory : blocks.spare) std::free(memory);
+  }
+}
+
+void HostPool::expect(size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  ++blocks_[bytes].most;
 }
 
 void* HostPool::take(size_t bytes) {
   {
     const std::scoped_lock lock(mutex_);
-    if (const auto found = spare_.find(bytes); found != spare_.end()) {
-      void* memory = found->second;
-      spare_.erase(found);
+    std::vector<void*>& spare = blocks_[bytes].spare;
+    if (!spare.empty()) {
+      void* memory = spare.back();
+      spare.pop_back();
       return memory;
     }
   }
@@ -45,7 +54,12 @@ void* HostPool::take(size_t bytes) {
 
 void HostPool::give_back(void* memory, size_t bytes) {
   const std::scoped_lock lock(mutex_);
-  if (!spare_.try_emplace(bytes, memory).second) std::free(memory);
+  Blocks& blocks = blocks_[bytes];
+  if (blocks.spare.size() < std::max<size_t>(blocks.most, 1)) {
+    blocks.spare.push_back(memory);
+  } else {
+    std::free(memory);
+  }
 }
 
 }  // namespace poptorch::run

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace poptorch::run {
 
@@ -18,16 +19,23 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
-  // 64-byte aligned, contents arbitrary; a user error when the system has no memory. One given-back
-  // block of each size is kept.
+  // Announces a result of each call: of each size, as many given-back blocks are kept as calls have
+  // results, and at least one.
+  void expect(size_t bytes);
+  // 64-byte aligned, contents arbitrary; a user error when the system has no memory.
   void* take(size_t bytes);
   void give_back(void* memory, size_t bytes);
 
  private:
   HostPool() = default;
 
+  struct Blocks {
+    size_t most = 0;
+    std::vector<void*> spare;
+  };
+
   std::mutex mutex_;
-  std::map<size_t, void*> spare_;  // by size
+  std::map<size_t, Blocks> blocks_;  // by size
 };
 
 }  // namespace poptorch::run

@@ -17,6 +17,7 @@
 #include "ops/op_def.h"
 #include "place/place.h"
 #include "support/error.h"
+#include "support/mutant.h"
 #include "tasks/edges.h"
 
 namespace poptorch::tasks {
@@ -336,7 +337,7 @@ bool is_wanted(const ir::Op& strategy) {
   const ir::AttrName name(std::string_view("recomputation"));
   const std::string when = std::get<std::string>(ops::attr_of(strategy, name).value);
   const std::string& kind = strategy.attrs.get_string(ir::attr::kind);
-  if (when == "off") return false;
+  if (when == "off" || MUTANT(ignores_recomputation)) return false;
   if (when == "stages") return kind == "pipelined" || kind == "sharded";
   USER_CHECK(when == "auto", "[place] there is no recomputation \"", when,
              "\". It is one of auto, off, stages.");

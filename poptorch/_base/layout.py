@@ -64,10 +64,16 @@ def copied_strides(tensor) -> tuple[int, ...]:
     return around.clone().stride()  # empty_like has other strides of dimensions of one element
 
 
+def has_symbolic_sizes(tensor) -> bool:
+    """Whether it is a tensor whose sizes are symbols, as torch.compile traces dynamic shapes."""
+    return isinstance(tensor, torch.Tensor) and any(
+        isinstance(size, torch.SymInt) for size in tensor.shape)
+
+
 def product_strides(tensor) -> tuple[int, ...]:
     """The strides of ``tensor * tensor.clone()``."""
     strides = copied_strides(tensor)
-    if 1 not in tensor.shape and 0 not in tensor.stride():
+    if has_symbolic_sizes(tensor) or 1 not in tensor.shape and 0 not in tensor.stride():
         return strides
     # Of such dimensions only the kernel for the CPU knows them.
     x, y = (torch.empty_strided(tensor.shape, s).zero_() for s in (tensor.stride(), strides))

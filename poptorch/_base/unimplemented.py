@@ -3,5 +3,4 @@
 # By the word that rows of options use for it.
 LATER = {
     "devices": "devices of other hosts",
-    "cache": "executable caching",
 }

@@ -193,6 +193,10 @@ class _Capture:
         with private.without_modes():
             return int(torch.randint(0, 2**31 - 1, (), generator=generator))
 
+    def random_state(self) -> None:
+        """The state that random operations are given: they read that of the program."""
+        return None
+
     def note_batch_count(self, count):
         """``float(count)`` where batch norm takes the average over all batches so far. The number
         changes from step to step: the running statistics are computed from the tensor instead."""
@@ -337,7 +341,9 @@ class _Capture:
         owners = [*trained, *met]
         leaves = [*(state.fake for state in trained), *(state.tensor for state in met)]
         gradients: dict[str, torch.Tensor] = {}
-        found, seed = tracing.run_backward(self._loss, leaves)
+        with contextlib.nullcontext() if self.refusals is None \
+                else self.refusals.backward(self._loss, self.recorder):
+            found, seed = tracing.run_backward(self._loss, leaves)
         self.recorder.node_of(seed).meta["seed"] = True
         for state, gradient in zip(owners, found):
             if gradient is not None:

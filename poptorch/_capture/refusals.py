@@ -1,5 +1,6 @@
 """Lets a capture go on after a refused call, for a list of all that a model has."""
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -28,23 +29,57 @@ class Refusal:
 class Refusals:
     """What one capture has refused so far.
 
+    Args:
+        underived: calls whose gradient an earlier capture could not compute, by the name of their
+            autograd node and their place.
+
     Attributes:
         found: the refusals, in the order of the calls.
         graph: what is recorded, as far as the capture came.
+        failed: such a call of this capture, which ended it; or None.
     """
 
-    def __init__(self):
+    def __init__(self, underived: dict[tuple, Exception] | None = None):
+        self.underived = underived or {}
+        self.failed: tuple | None = None
         self.graph: torch.fx.Graph | None = None
         self.found: list[Refusal] = []
         self._seen: list[Exception] = []
 
-    def note(self, error: Exception, recorder, operation: str) -> None:
+    def note(self, error: Exception, recorder, operation: str, backward: bool = False) -> None:
         """Notes an error at the present place, unless it was noted before."""
         if any(error is one for one in self._seen):
             return
         self._seen.append(error)
         self.found.append(Refusal(operation, str(error).partition("\n  at ")[0],
-                                  recorder.places.here(), recorder.module, recorder.in_backward))
+                                  recorder.places.here(), recorder.module,
+                                  backward or recorder.in_backward))
+
+    @contextlib.contextmanager
+    def backward(self, loss: torch.Tensor, recorder):
+        """The backward pass of ``loss`` runs in it. An error without a refused call of its own is
+        noted as that of the forward call whose gradient is computed."""
+        running = []
+        for node in private.autograd_nodes(loss.grad_fn):
+            node.register_prehook(lambda gradients, node=node: running.append(node))
+        try:
+            yield
+        except Exception as error:
+            meta = recorder.origin_of(running[-1]) if running else None
+            if meta is not None and recorder.failed is None:
+                recorder.failed = error, meta
+                self.failed = running[-1].name(), meta["place"]
+            raise
+
+    def derived(self, capture, func, args, kwargs, out):
+        """The result of a call, or tensors instead of it if its gradient cannot be computed."""
+        recorder, place = capture.recorder, capture.recorder.places.here()
+        for result in _tensors(out) if self.underived else ():
+            error = result.grad_fn and self.underived.get((result.grad_fn.name(), place))
+            if error is not None:
+                self.note(error, recorder, name_of(func), backward=True)
+                return self._instead(recorder, out, _tensors((args, kwargs)))
+        return out
 
     def stand_in(self, capture, func, args, kwargs, error: Exception):
         """What a refused call gives instead: tensors of the right shape, or values read from ones.
@@ -67,6 +102,10 @@ class Refusals:
             return out
         if _changes_first(func) and given:
             return given[0]
+        return self._instead(recorder, out, given)
+
+    @staticmethod
+    def _instead(recorder, out, given: list[torch.Tensor]):
         return map_only(torch.Tensor, lambda x: _StandIn.apply(
             recorder, x.shape, x.dtype, *_differentiable(given, x)), out)
 

@@ -18,12 +18,14 @@ def read(target: str, where: str) -> tuple[ModuleType, torch.nn.Module]:
     if not path or not name:
         raise Error(f"[{where}] expected file.py:Model, got {target!r}. Name the file and what "
                     f"makes the model in it.")
-    module = _module_of(Path(path), where)
+    module = module_of(path, where)
     torch.manual_seed(0)
     return module, _made(found(module, name, where), target, where)
 
 
-def _module_of(path: Path, where: str) -> ModuleType:
+def module_of(file: str, where: str) -> ModuleType:
+    """The module of a Python file."""
+    path = Path(file)
     if not path.is_file():
         raise Error(f"[{where}] there is no file {path}. Give the path of a Python file.")
     spec = importlib.util.spec_from_file_location(path.stem, path)

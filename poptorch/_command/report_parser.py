@@ -14,10 +14,6 @@ def add(commands) -> argparse.ArgumentParser:
         "report", help="say what a model costs on IPUs, without running it",
         epilog=f"Example: {EXAMPLE}")
     _add_model(command)
-    command.add_argument("--options", nargs="+", default=[], metavar="NAME=VALUE",
-                         help="options by the names of Options.toDict(), values as JSON, such as "
-                         "ipu_target=bow gradient_accumulation=8; they change the `options` of the "
-                         "file, if it has some")
     command.add_argument("-o", "--output", metavar="FILE",
                          help="write a .html page or a .json file; without it, print text")
     command.add_argument("--compare", metavar="FILE.json",
@@ -41,5 +37,10 @@ def _add_model(command) -> None:
                          help="an argument of forward, with the batch of a whole step, such as "
                          "f32[8,3,224,224]; without it, the file has `inputs`: the arguments, or "
                          "a function that makes them")
+    command.add_argument("--options", nargs="+", default=[], metavar="OPTION",
+                         help="NAME=VALUE by the names of Options.toDict(), values as JSON, such as "
+                         "ipu_target=bow gradient_accumulation=8; and file.py:name of an Options "
+                         "object. The settings change that object, or else the `options` of the "
+                         "model's file, if it has some")
     command.add_argument("--optimizer", choices=OPTIMIZERS, help="train with this optimizer; "
                          "without it, inference is assumed")

@@ -92,6 +92,11 @@ class Device:
         """Whether the options let the program run here."""
         return not self._refusal
 
+    @property
+    def returns_zeros(self) -> bool:
+        """Whether a call compiles the program, and returns zeros instead of running it."""
+        return self._options.connection_type is ConnectionType.PreCompile
+
     def check_can_run(self) -> None:
         """Raises an AssertionError if the model was compiled for later, or for elsewhere."""
         if self._refusal:
@@ -126,8 +131,8 @@ def _refusal(options: Options) -> str:
     """Why a program may not run; empty if it may."""
     if options.offline_ipu_version is not None:
         option, arguments = "useOfflineIpuTarget", ""
-    elif options.connection_type is ConnectionType.Never:
-        option, arguments = "connectionType", "ConnectionType.Never"
+    elif options.connection_type in (ConnectionType.Never, ConnectionType.PreCompile):
+        option, arguments = "connectionType", str(options.connection_type)
     else:
         return ""
     return (f"[{option}] Trying to run a model on an offline device: options.{option}({arguments}) "

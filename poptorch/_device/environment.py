@@ -21,6 +21,18 @@ def check() -> None:
                              f"it to a folder, or unset it.")
 
 
+def cache_folder(options: Options) -> str | None:
+    """The folder that keeps compiled programs; None: nothing is kept.
+
+    The option decides if it was set, also to None.
+    """
+    if options._Popart.options.get("enableEngineCaching") is False:
+        return None
+    if "executable_cache_path" in options._chosen:
+        return options.executable_cache_path or None
+    return os.environ.get(_CACHE) or None
+
+
 def is_model_wanted(options: Options) -> bool:
     """Whether options or environment choose the IPU Model: the first one that says anything."""
     if options.use_ipu_model is not None:

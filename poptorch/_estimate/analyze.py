@@ -86,11 +86,17 @@ class _Analyzed:
         from poptorch._capture.refusals import Refusals  # heavy parts of torch
 
         refusals, captured = Refusals(), None
-        try:
-            captured = self._capture(refusals)
-        except Error as error:
-            self._refuse("capture", error, " The analysis ends here.")
-            self._rows += recorded_nodes(refusals.graph)
+        while captured is None:
+            try:
+                captured = self._capture(refusals)
+            except Error as error:
+                call = refusals.failed
+                if call is not None and call not in refusals.underived:
+                    refusals = Refusals({**refusals.underived, call: error})
+                    continue  # captures again, with zeros instead of its result
+                self._refuse("capture", error, " The analysis ends here.")
+                self._rows += recorded_nodes(refusals.graph)
+                break
         self._rows += [AnalyzedOperation.refused_by(
             one.operation, one.message, place_text(one.place), one.module,
             "backward" if one.backward else "forward") for one in refusals.found]

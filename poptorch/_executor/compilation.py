@@ -62,6 +62,14 @@ class Compilation:
         except Exception as error:
             raise shortened(error)
 
+    def zeros(self, args: tuple, kwargs: dict) -> Any:
+        """What a call with these arguments returns, with zeros; compiles the model first."""
+        is_plain_for("executor")
+        try:
+            return self.ensure_current(args, kwargs).call.zeros()
+        except Exception as error:
+            raise shortened(error)
+
     def ensure_compiled(self, args: tuple, kwargs: dict) -> CompiledModel:
         """The current program; compiles the first one."""
         return self.lifecycle.alone(

@@ -6,7 +6,6 @@ from poptorch._base.logging import logger
 from poptorch._reports.device.report import DeviceReport
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.programs import Programs
-from poptorch._runtime.wrapped import Wrapped
 from poptorch.errors import Error
 
 
@@ -14,7 +13,6 @@ from poptorch.errors import Error
 class DeviceReports:
     """Reports and cycles of the current program."""
 
-    wrapped: Wrapped
     programs: Programs
 
     def report(self) -> DeviceReport:
@@ -67,7 +65,6 @@ class DeviceReports:
         return round(self.programs.device_report(program).cycles)
 
     def log_cycles(self, program: CompiledModel) -> None:
-        """Logs the cycles of a run, if ``Options.logCycleCount`` is on."""
-        if self.wrapped.options.log_cycle_count:
-            cycles = self.programs.device_report(program).cycles
-            logger.debug("Total number of IPU cycles: %d", round(cycles))
+        """Logs the cycles of a run, for ``Options.logCycleCount``."""
+        cycles = self.programs.device_report(program).cycles
+        logger.debug("Total number of IPU cycles: %d", round(cycles))

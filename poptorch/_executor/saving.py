@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from poptorch._device.device import Device
 from poptorch._device.memory_check import check_tile_memory
 from poptorch._executor.compilation import Compilation
 from poptorch._files import executable as files
-from poptorch._optimizer.live_states import live
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
@@ -109,16 +108,11 @@ class Saving:
             net.poptorch
         """
         self.programs.require("save")
-        with contextlib.ExitStack() as stack:
-            # Weights and states are of one step: no call of another thread changes them meanwhile.
-            # A call in this thread stands still, as the handler of a signal saves.
-            for lifecycle in self.sharers():
-                if not lifecycle.is_in_call():
-                    stack.enter_context(lifecycle.without_calls("save"))
-            stack.enter_context(one_at_a_time)
-            return self._save(filename, export_model, save_rng_state)
+        with standing_still([self], "save"):
+            return files.write(self.contents(export_model, save_rng_state), filename)
 
-    def _save(self, filename: str, export_model: bool, save_rng_state: bool) -> str:
+    def contents(self, export_model: bool, save_rng_state: bool) -> files.Contents:
+        """What :meth:`save` writes; called while no call runs."""
         wrapped, compiled = self.wrapped, self.programs.require("save")
         if export_model and isinstance(wrapped.model, torch.fx.GraphModule):
             raise Error("[save] the module is a graph, as torch.export makes it, which is code and "
@@ -129,9 +123,9 @@ class Saving:
         self.weights.pull_to_host()
         if wrapped.optimizer is not None:
             wrapped.optimizer.before_save()
-        return files.write(wrapped, compiled, filename,
-                           groupings=self.groupings.declared() if export_model else None,
-                           has_random=save_rng_state and self.device.can_run)
+        return files.Contents(wrapped, compiled,
+                              self.groupings.declared() if export_model else None,
+                              save_rng_state and self.device.can_run)
 
     def loadExecutable(self, filename: str) -> None:
         """Takes the program from a file instead of compiling; the weights are the module's.
@@ -164,7 +158,7 @@ class Saving:
             (True, True)
         """
         optimizer = self.wrapped.optimizer
-        has_state = optimizer is not None and live(optimizer.optimizer).has_begun()
+        has_state = optimizer is not None and optimizer.has_begun()
         with interrupts.deferred():  # what a handler of a signal raises is no fault of the file
             file = files.File(filename)
         self.load(file, with_optimizer=not has_state)
@@ -205,7 +199,7 @@ class Saving:
             raise Error(f"[loadExecutable] {file.path}: the file was made from a module of the "
                         f"class {kind}, this is a {own}. Wrap a module of the same class and "
                         f"settings.")
-        options = file.options()
+        options = file.options
         self.device.check_version(options.offline_ipu_version)
         with file.guard("options.json"):
             check_kept(wrapped.options, options)
@@ -246,3 +240,18 @@ class Saving:
 
         with file.guard("interface.json"):
             self.programs.add(compiled, begin, "loaded from a file", restore)
+
+
+@contextlib.contextmanager
+def standing_still(savings: Iterable[Saving], where: str) -> Iterator[None]:
+    """Weights and states are of one step meanwhile: no call of another thread changes them.
+
+    A call in this thread stands still, as the handler of a signal saves.
+    """
+    sharers = dict.fromkeys(one for saving in savings for one in saving.sharers())
+    with contextlib.ExitStack() as stack:
+        for lifecycle in sharers:
+            if not lifecycle.is_in_call():
+                stack.enter_context(lifecycle.without_calls(where))
+        stack.enter_context(one_at_a_time)
+        yield

@@ -10,36 +10,72 @@ import json
 import os
 import re
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from poptorch._base import schema
 from poptorch._files import place, problems
 from poptorch.errors import Error
 from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
-FORMAT = "poptorch executable"
-FORMAT_VERSION = 14
 SUFFIX = ".poptorch"
-# Every member that a file may have besides the manifest.
-MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
-           "partition.json", "constants.safetensors", "weights.safetensors", "state.safetensors",
-           "interface.json", "module.json", "options.json", "rng.json", "model.json",
-           "tensors.safetensors")
+PROGRAM_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file.
+
+    Attributes:
+        name: what the manifest calls it.
+        version: increased with each change of what is written.
+        members: every member that a file may have besides the manifest.
+        facts: the form of the entries that its manifest has in addition to those of all kinds.
+        is_of_release: whether only the version of poptorch that wrote it reads it.
+        has_programs: whether members may be in a folder, which is named as a program of the file.
+    """
+
+    name: str
+    version: int
+    members: tuple[str, ...]
+    facts: dict
+    is_of_release: bool = True
+    has_programs: bool = False
+
+    def allows(self, member: str) -> bool:
+        """Whether there may be a member of this name."""
+        program, _, name = member.rpartition("/")
+        return name in self.members and (not program or (
+            self.has_programs and PROGRAM_NAME.fullmatch(program) is not None))
+
+
+# The program: what an executable is made of.
+PROGRAM = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
+           "partition.json", "constants.safetensors")
+FORMAT_VERSION = 14
+MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json", "module.json",
+           "options.json", "rng.json", "model.json", "tensors.safetensors")
+MODEL = Format("poptorch executable", FORMAT_VERSION, MEMBERS,
+               {"training": bool, "model_class": str})
+BUNDLE = Format("poptorch bundle", FORMAT_VERSION, MEMBERS, {"programs": {str: MODEL.facts}},
+                has_programs=True)
 
 _NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
 
 
-def write(filename, name: str, members: dict[str, bytes], facts: dict) -> str:
+def write(filename, name: str, members: dict[str, bytes], facts: dict,
+          kind: Format = MODEL) -> str:
     """Writes a file, or raises an Error and leaves nothing behind; returns its path.
 
     In a folder that exists, the file name is ``name``, that of the model, with a hash of the
-    contents. ``facts`` are further entries of the manifest.
+    contents. ``facts`` are those of ``kind``.
     """
     hashes = {member: hashlib.sha256(data).hexdigest() for member, data in sorted(members.items())}
-    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION,
+    manifest = {"format": kind.name, "format_version": kind.version,
                 "poptorch_version": __version__, "torch_version": str(torch.__version__),
                 **facts, "members": hashes}
     text = json.dumps(manifest, indent=1).encode()
@@ -72,7 +108,7 @@ def _write(file, members: dict[str, bytes]) -> None:
             archive.writestr(info, data)
 
 
-def read(filename) -> tuple[dict, dict[str, bytes]]:
+def read(filename, kind: Format = MODEL) -> tuple[dict, dict[str, bytes]]:
     """The manifest and the members of a file. An Error unless it is whole and of this version."""
     path = path_of(filename, "load")
     try:
@@ -80,16 +116,17 @@ def read(filename) -> tuple[dict, dict[str, bytes]]:
         with open(path, "rb") as file:
             start = file.read(4)
             size = file.seek(0, os.SEEK_END)
-            return _opened(path, file, start, size)
+            return _opened(path, file, start, size, kind)
     except (OSError, ValueError) as error:
         raise Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
                     f"compileAndExport() wrote.") from error
 
 
-def _opened(path: Path, file, start: bytes, size: int) -> tuple[dict, dict[str, bytes]]:
+def _opened(path: Path, file, start: bytes, size: int,
+            kind: Format) -> tuple[dict, dict[str, bytes]]:
     try:
         with zipfile.ZipFile(file) as archive:
-            return _members(path, archive, size)
+            return _members(path, archive, size, kind)
     except Error:
         raise
     except Exception as error:  # zipfile has many words for what may be wrong
@@ -103,12 +140,17 @@ def _opened(path: Path, file, start: bytes, size: int) -> tuple[dict, dict[str, 
             path, f"it begins with {start!r}, a zip with b'PK\\x03\\x04'") from error
 
 
-def _members(path: Path, archive: zipfile.ZipFile, size: int) -> tuple[dict, dict[str, bytes]]:
+def _members(path: Path, archive: zipfile.ZipFile, size: int,
+             kind: Format) -> tuple[dict, dict[str, bytes]]:
     infos = {info.filename: info for info in archive.infolist()}
     if MANIFEST not in infos:
         raise problems.foreign(path, f"it is a zip without {MANIFEST}")
     _check_sizes(path, archive, size)
-    manifest = _manifest(path, archive.read(infos.pop(MANIFEST)))
+    manifest = _manifest(path, archive.read(infos.pop(MANIFEST)), kind)
+    unknown = [name for name in infos if not kind.allows(name)]
+    if unknown:
+        raise problems.damaged(path, f"the zip has a member {min(unknown)!r:.80}, which "
+                                     f"poptorch does not write")
     hashes = manifest["members"]
     if infos.keys() != hashes.keys():
         names = sorted(infos.keys() ^ hashes.keys())
@@ -128,10 +170,6 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
     """Checks, before anything is read, that all members together are no larger than the file."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
-    unknown = set(names) - {MANIFEST, *MEMBERS}
-    if unknown:
-        raise problems.damaged(path, f"the zip has a member {min(unknown)!r:.80}, which "
-                                     f"poptorch does not write")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise problems.damaged(path, f"it has {min(twice)} twice")
@@ -145,25 +183,30 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:
                       f"bytes, and poptorch compresses nothing")
 
 
-def _manifest(path: Path, data: bytes) -> dict:
+def _manifest(path: Path, data: bytes, kind: Format) -> dict:
     try:
         manifest = json.loads(data)
-        if manifest["format"] != FORMAT:
+        if manifest["format"] != kind.name:
+            if manifest["format"] == BUNDLE.name:
+                raise Error(f"[load] {path} has several programs: {', '.join(manifest['programs'])}. "
+                            f"Use poptorch.load_bundle().")
             raise problems.foreign(
-                path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {FORMAT!r}")
-        for name, own in (("format_version", FORMAT_VERSION), ("poptorch_version", __version__),
-                          ("torch_version", str(torch.__version__))):
+                path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {kind.name!r}")
+        versions = {"format_version": kind.version}
+        if kind.is_of_release:
+            versions["poptorch_version"] = __version__
+        for name, own in versions.items():
             if _release(manifest[name]) != _release(own):
                 raise Error(f"[load] {path} has {name} {manifest[name]!r:.80}, this is {own!r}. "
-                            f"Load it with the versions that wrote it, or export the model "
+                            f"Load it with the version that wrote it, or export the model "
                             f"again.")
-        if not isinstance(manifest["training"], bool) or not isinstance(manifest["members"], dict):
-            raise ValueError("an entry has the wrong type")
+        schema.check({name: manifest[name] for name in ("torch_version", "members", *kind.facts)},
+                     {"torch_version": str, "members": {str: str}, **kind.facts}, "it")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise problems.unreadable(path, MANIFEST, error) from error
 
 
 def _release(version):
-    """A version without what stands behind ``+``: for which devices torch was built."""
+    """A version without what stands behind ``+``: the build."""
     return version.partition("+")[0] if isinstance(version, str) else version

@@ -29,10 +29,10 @@ def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
             "tensors": _tensors(model)}
 
 
-def modes_in(data: dict) -> dict[str, bool]:
-    """Whether layers were compiled in training mode, by path."""
+def checked(data) -> dict:
+    """What a file has of a module; a ValueError if it is of another form."""
     schema.check(data, _FORM, "module")
-    return {layer["path"]: layer["training"] for layer in data["layers"]}
+    return data
 
 
 def check(data: dict, model: torch.nn.Module, modes: TrainingModes, training: bool) -> list:
@@ -40,7 +40,6 @@ def check(data: dict, model: torch.nn.Module, modes: TrainingModes, training: bo
 
     Returns the layers whose mode ``forward`` read.
     """
-    schema.check(data, _FORM, "module")
     own = of_module(model, modes)
     for kind, what in (("layers", "layer"), ("tensors", "parameter or buffer")):
         _check_paths(what, *([row["path"] for row in side[kind]] for side in (data, own)))

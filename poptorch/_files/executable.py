@@ -3,19 +3,18 @@
 docs/internals/file_format.md describes the members.
 """
 
-import contextlib
 import json
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
-from poptorch import _C
-from poptorch._base import schema
 from poptorch._base.layout import bits_of
 from poptorch._base.types import torch_dtype
-from poptorch._device.busy import Busy
-from poptorch._files import archive, description, problems, tensors
+from poptorch._files import archive, description, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
+from poptorch._files.program import ProgramFile, members_of
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.device_memory import read_replicas, write_if_first, write_replicas
@@ -26,51 +25,73 @@ from poptorch._translate import StepSpec
 from poptorch.errors import Error
 from poptorch.options import Options
 
-# Those before the plan: their texts, for readers.
-_STEPS = ("translate", "rewrite", "place", "lower", "schedule")
 
-# A row of the partition.
-_SHARE = {"blocks": [str], "modules": [str], "parameters": [str], **dict.fromkeys(
-    ("ipu", "stage", "phase", "parameter_elements", "parameter_bytes", "ops", "copied_bytes"), int)}
-
-
-def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dict | None,
-          has_random: bool) -> str:
-    """Writes a compiled model, with the weights of the host, to a file; returns the file's path.
+@dataclass(frozen=True)
+class Contents:
+    """A compiled model that is to be written, with the weights of the host.
 
     With the declared ``groupings``, the file has what is needed to wrap the module again; with
     ``has_random``, it has the state of the random generator.
     """
-    model = wrapped.model
+
+    wrapped: Wrapped
+    compiled: CompiledModel
+    groupings: dict | None
+    has_random: bool
+
+    @property
+    def facts(self) -> dict:
+        """The entries of the manifest."""
+        return {"training": self.wrapped.training,
+                "model_class": type(self.wrapped.user_model).__name__}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The parameters and buffers of the module, by path."""
+        model = self.wrapped.model
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def write(contents: Contents, filename) -> str:
+    """Writes a file, and returns its path."""
+    weights = contents.weights()
+    encoder = Encoder(weights)
+    members = {**own_members(contents, encoder), **shared_members(weights, encoder)}
+    return archive.write(filename, contents.facts["model_class"], members, contents.facts)
+
+
+def shared_members(weights: dict[str, torch.Tensor], encoder: Encoder) -> dict[str, bytes]:
+    """The tensors that the documents of ``encoder`` name."""
+    return _filled({"weights.safetensors": tensors.packed(weights),
+                    "tensors.safetensors": tensors.packed(encoder.tensors)})
+
+
+def own_members(contents: Contents, encoder: Encoder) -> dict[str, bytes]:
+    """The members that a program does not share with others of its file."""
+    wrapped, compiled, model = contents.wrapped, contents.compiled, contents.wrapped.model
     if compiled.program.host_sites:
         names = ", ".join(sorted({repr(site.name) for site in compiled.program.host_sites}))
         raise Error(f"[save] the program calls functions of the host (poptorch.CPU: {names}), "
                     f"which a file cannot hold. Save the state_dict(), and compile the model again "
                     f"where it is loaded.")
-    executable = compiled.executable
-    weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    encoder = Encoder(weights)
     values = {"interface": compiled.interface.to_data(model), "options": wrapped.options,
               "module": description.of_module(model, wrapped.modes, compiled.interface.modes)}
-    if groupings is not None:
+    if contents.groupings is not None:
         values["model"] = {"model": wrapped.model, "user_model": wrapped.user_model,
                            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
-                           "groupings": {path: tuple(given) for path, given in groupings.items()}}
+                           "groupings": {path: tuple(given) for path, given in contents.groupings.items()}}
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
-    if has_random:
+    if contents.has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
-    members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}
-    members["partition.json"] = json.dumps(executable.shares(), separators=(",", ":")).encode()
-    members["constants.safetensors"] = executable.constants()
-    members["weights.safetensors"] = tensors.packed(weights)
+    members |= members_of(compiled.executable)
     members["state.safetensors"] = tensors.packed(_device_state(compiled))
-    members["tensors.safetensors"] = tensors.packed(encoder.tensors)
-    facts = {"training": wrapped.training, "model_class": type(wrapped.user_model).__name__}
-    members = {name: data for name, data in members.items() if data}
-    return archive.write(filename, facts["model_class"], members, facts)
+    return _filled(members)
+
+
+def _filled(members: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in members.items() if data}
 
 
 def _device_state(compiled) -> dict[str, torch.Tensor]:
@@ -90,48 +111,23 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
     return out
 
 
-class File:
-    """An opened file: checked, and not yet believed."""
+class File(ProgramFile):
+    """An opened file of a compiled model, or one program of a bundle, which shares ``decoder``."""
 
-    def __init__(self, filename):
-        self.path = filename
-        self.manifest, self._members = archive.read(filename)
-        self._decoder = Decoder({**self._tensors("weights.safetensors"),
-                                 **self._tensors("tensors.safetensors")})
+    def __init__(self, filename, contents: tuple[dict, dict[str, bytes]] | None = None,
+                 decoder: Decoder | None = None):
+        super().__init__(filename, contents or archive.read(filename, archive.MODEL))
+        self._decoder = decoder or self.decoder()
         self._state = self._tensors("state.safetensors")
 
-    @contextlib.contextmanager
-    def guard(self, member: str, *, is_its_fault: bool = False):
-        """Turns whatever strange contents lead to into an error that names file and ``member``.
-
-        With ``is_its_fault`` an Error, too, can only come from the member's contents. Others are
-        the user's, or this machine is too small; they only get the name of the file.
-        """
-        try:
-            yield
-        except Busy:  # no fault of the file, and waited for
-            raise
-        except Exception as error:
-            text = str(error)
-            if not isinstance(error, Error) or (is_its_fault and str(self.path) not in text):
-                raise problems.unreadable(self.path, member, error) from error
-            where, _, what = text.partition("] ")
-            if str(self.path) in text or not what:
-                raise
-            raise Error(f"{where}] {self.path}: {what}") from error
+    def decoder(self) -> Decoder:
+        """What makes the objects of the file's documents."""
+        return Decoder({**self._tensors("weights.safetensors"),
+                        **self._tensors("tensors.safetensors")})
 
     def _tensors(self, name: str) -> dict[str, torch.Tensor]:
         with self.guard(name):
             return tensors.unpacked(self._members.get(name, b""))
-
-    def _text(self, name: str) -> str:
-        with self.guard(name):
-            return self._needed(name).decode()
-
-    def _needed(self, name: str) -> bytes:
-        if name not in self._members:
-            raise problems.damaged(self.path, f"it has no {name}")
-        return self._members[name]
 
     def __contains__(self, document: str) -> bool:
         return f"{document}.json" in self._members
@@ -150,6 +146,7 @@ class File:
             raise ValueError("its module is none")
         return {**parts, "training": parts["optimizer"] is not None}, groupings
 
+    @cached_property
     def options(self) -> Options:
         """The options that the program was compiled with."""
         options = self.document("options")
@@ -157,42 +154,23 @@ class File:
             check_read(options)
         return options
 
+    @cached_property
+    def _module(self) -> dict:
+        with self.guard("module.json"):
+            return description.checked(self.document("module"))
+
     def modes(self) -> dict[str, bool]:
         """Whether layers were compiled in training mode, by path."""
-        with self.guard("module.json"):
-            return description.modes_in(self.document("module"))
+        return {layer["path"]: layer["training"] for layer in self._module["layers"]}
 
     def interface(self, model: torch.nn.Module, spec: StepSpec, modes: TrainingModes) -> Interface:
         """The host's side of the program, bound to a module, for a wrapper."""
         with self.guard("module.json"):
-            asked = description.check(self.document("module"), model, modes, spec.training)
+            asked = description.check(self._module, model, modes, spec.training)
         with self.guard("interface.json"):
             interface = Interface.from_data(self.document("interface"), model, spec)
             interface.modes = asked
             return interface
-
-    def executable(self, options: dict):
-        """The program itself, with kernels of this machine; its states hold zeros."""
-        name = "constants.safetensors"
-        with self.guard(name, is_its_fault=True):
-            constants = self._members.get(name)
-            stored = _C.unpack_constants(constants, name) if constants else None
-        with self.guard("partition.json"):
-            shares = json.loads(self._needed("partition.json"))
-            schema.check(shares, [_SHARE], "partition")
-        texts = [(step, self._text(f"{step}.ir")) for step in _STEPS
-                 if f"{step}.ir" in self._members]
-        text = self._text("plan.ir")
-        with self.guard("plan.ir"):
-            try:
-                return _C.assemble_text(text, options, stored, texts, shares)
-            except Error as error:
-                # This machine is too small, its environment lacks something, or the
-                # library of a custom op is not loaded.
-                if error.message.startswith(("[run]", "[compile] POPTORCH_", "[POPTORCH_",
-                                             "[custom_op]")):
-                    raise
-                raise problems.unreadable(self.path, "plan.ir", error) from error
 
     def restore_rng_state(self, random) -> None:
         """Sets the state of the random generator, where it was saved."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _BESIDE = ".poptorch-"  # how names of unfinished files begin; then a hash of the name of the place
-_SUFFIX = ".part"
+SUFFIX = ".part"
 
 
 def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
@@ -27,7 +27,8 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
     """
     path = Path(os.path.realpath(path))
     old = _status(path)
-    _remove_left_behind(path)
+    with contextlib.suppress(OSError):
+        remove_left_behind(path.parent, SUFFIX, prefix=_prefix(path))
     file, beside = _create(path)
     try:
         with file:
@@ -83,7 +84,7 @@ def _prefix(path: Path) -> str:
 def _create(path: Path) -> tuple[BinaryIO, Path]:
     """A new file next to ``path``, locked."""
     while True:
-        beside = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}{_SUFFIX}"
+        beside = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}{SUFFIX}"
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         file = os.fdopen(handle, "wb")
         with contextlib.suppress(OSError):  # not every file system has locks
@@ -93,13 +94,17 @@ def _create(path: Path) -> tuple[BinaryIO, Path]:
         file.close()
 
 
-def _remove_left_behind(path: Path) -> None:
-    """Removes what processes that died while they wrote to ``path`` left."""
-    prefix = _prefix(path)
-    with contextlib.suppress(OSError):
-        for name in os.listdir(path.parent):
-            if name.startswith(prefix) and name.endswith(_SUFFIX):
-                beside = path.parent / name
-                with contextlib.suppress(OSError), open(beside, "rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.unlink(beside)
+def remove_left_behind(folder: Path, *suffixes: str, prefix: str = _BESIDE) -> list[Path]:
+    """Removes files of a folder that processes that died left, by their names.
+
+    Returns the removed files: those that nobody has locked.
+    """
+    removed = []
+    for name in os.listdir(folder):
+        if name.startswith(prefix) and name.endswith(suffixes):
+            beside = folder / name
+            with contextlib.suppress(OSError), open(beside, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(beside)
+                removed.append(beside)
+    return removed

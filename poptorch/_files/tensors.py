@@ -7,8 +7,11 @@ _RESERVED = "__metadata__"  # by the format
 _MARK = "="  # before that name, and before those that begin so
 
 
-def packed(tensors: dict[str, torch.Tensor]) -> bytes:
-    """The bytes of a safetensors file; none for no tensors."""
+def packed(tensors: dict[str, torch.Tensor], is_marked: bool = True) -> bytes:
+    """The bytes of a safetensors file; none for no tensors.
+
+    Names that the format reserves are marked, unless another program is to read the file.
+    """
     if not tensors:
         return b""
     storages, whole = set(), {}
@@ -18,8 +21,8 @@ def packed(tensors: dict[str, torch.Tensor]) -> bytes:
         if storage.data_ptr() in storages or storage.nbytes() != data.nbytes:
             data = data.clone()
         storages.add(storage.data_ptr())
-        is_marked = name == _RESERVED or name.startswith(_MARK)
-        whole[_MARK + name if is_marked else name] = data
+        is_reserved = name == _RESERVED or name.startswith(_MARK)
+        whole[_MARK + name if is_reserved and is_marked else name] = data
     return safetensors.torch.save(whole)
 
 

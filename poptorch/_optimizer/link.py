@@ -28,7 +28,7 @@ from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
 from poptorch._optimizer.layout import UpdateLayout
 from poptorch._optimizer.live_states import LiveStates, live
-from poptorch._optimizer.rows import spec_of
+from poptorch._optimizer.rows import check_has_own_step, spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
 from poptorch._optimizer.state_names import use_saved_form
 from poptorch._optimizer.update import Velocities
@@ -42,6 +42,12 @@ class _Program(NamedTuple):
     states: DeviceStates
 
 
+def default_optimizer(module: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a model for which none was given."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    return torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
+
+
 class OptimizerLink:
     """Connects an executor with the torch optimizer that the user holds; None: SGD with a learning
     rate of 0.01.
@@ -53,8 +59,7 @@ class OptimizerLink:
                  relax: bool = False):
         self._module = module
         if optimizer is None:
-            trained = [p for p in module.parameters() if p.requires_grad]
-            optimizer = torch.optim.SGD([{"params": trained or list(module.parameters())}], lr=0.01)
+            optimizer = default_optimizer(module)
         self._states = _ExecutorStates()
         # An executor that was forgotten without destroy() leaves the state to its optimizer.
         weakref.finalize(self, self._states.let_go).atexit = False
@@ -87,6 +92,7 @@ class OptimizerLink:
     def set(self, optimizer: torch.optim.Optimizer) -> None:
         """Takes another optimizer, or the same one with other settings. Raises a ValueError if it
         would change what is compiled in."""
+        check_has_own_step(optimizer, "setOptimizer", expected=False)
         current = self._current and self._current.settings
         is_another = optimizer is not self.optimizer
         if current is not None:
@@ -165,8 +171,9 @@ class OptimizerLink:
         store = self._states.store
         return store.is_loaded or self.optimizer.state is not store
 
-    def before_run(self, call) -> None:
-        """Sends the current program the settings that changed, and the states that the host has.
+    def before_run(self, call) -> bool:
+        """Sends the current program the settings that changed, and the states that the host has;
+        returns True: it suits the update.
 
         Raises an Error if a state is not of the shape that the program has, a ValueError if a
         setting changed that is compiled in.
@@ -177,6 +184,7 @@ class OptimizerLink:
         self._states.give(states)
         # What torch's schedulers look at: whether there was an update before their step.
         self.optimizer._opt_called = True
+        return True
 
     def after_run(self) -> None:
         """Notes that the program has the newest states, as another thread may have read them
@@ -185,7 +193,14 @@ class OptimizerLink:
         if current is not None and self._states.store.running is not current.states:
             self._states.store.ran(current.states)
 
+    def ended(self, call) -> None:
+        """The device made the update."""
+
     # -- files ---------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        """Whether the optimizer has a state."""
+        return live(self.optimizer).has_begun()
 
     def before_save(self) -> None:
         """Gives the current program the newest states, for a file. Raises an Error if the program

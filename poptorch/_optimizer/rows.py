@@ -9,6 +9,7 @@ Names outside, for a parameter ``fc.weight``:
     lossScaling_FLOAT                              one that all parameters share
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from torch.optim.rprop import rprop
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.formulas import torch_form
+from poptorch._optimizer.settings import DeviceSettings
 from poptorch._optimizer.spec import (
     FIRST_MOMENT_TYPE,
     SECOND_MOMENT_TYPE,
@@ -243,6 +245,34 @@ _WITHOUT = {
 }
 
 
+def has_own_step(optimizer) -> bool:
+    """Whether an optimizer has a ``step()`` that can be captured, and that is not the one of a row.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, DeviceSettings) \
+            or isinstance(optimizer, tuple(_WITHOUT)):
+        return False
+    base = next((cls for cls in type(optimizer).__mro__ if cls in ROWS), torch.optim.Optimizer)
+    # torch wraps step() of a class when the first object of the class is created.
+    return inspect.unwrap(type(optimizer).step) is not inspect.unwrap(base.step)
+
+
+def check_has_own_step(optimizer, where: str, expected: bool = True) -> None:
+    """Raises a ValueError unless :func:`has_own_step` is as ``expected``."""
+    check_is_optimizer(optimizer)
+    if has_own_step(optimizer) is not expected:
+        ways = ("is updated by an operation of the device", "has a step() that is captured")
+        raise ValueError(f"[{where}] the optimizer of the wrapped model {ways[expected]}, "
+                         f"{type(optimizer).__name__} {ways[not expected]}. Wrap the model again "
+                         f"with trainingModel.")
+
+
+def check_is_optimizer(optimizer) -> None:
+    """Raises an Error for something else than an optimizer."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise Error(f"[optimizer] expected an optimizer of poptorch.optim or torch.optim, got "
+                    f"{_no_optimizer(optimizer)}.")
+
+
 def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     """The row of an optimizer.
 
@@ -252,12 +282,9 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
     for cls in type(optimizer).__mro__:
         if cls in ROWS:
             return ROWS[cls]
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise Error(f"[optimizer] expected an optimizer of poptorch.optim or torch.optim, got "
-                    f"{_no_optimizer(optimizer)}.")
+    check_is_optimizer(optimizer)
     why = next((words for cls, words in _WITHOUT.items() if isinstance(optimizer, cls)),
-               "Its step() is Python code, which the device does not run. Use an optimizer that "
-               "PyTorch has, as it is")
+               "It has no step(). Write one, which is captured")
     raise Error(f"[optimizer] {type(optimizer).__name__} has no update on the device. {why}, or "
                 f"choose one of {', '.join(spec.name for spec in ROWS.values())} (of "
                 f"poptorch.optim or torch.optim).")

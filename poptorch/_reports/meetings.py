@@ -8,12 +8,13 @@ from poptorch._reports.schedule import Schedule, Task
 class Meetings:
     """The meetings of all IPUs of a replica: one in each round that exchanges data with the host.
 
-    A run without meetings says when the first task of the round with an exchange begins. Each IPU
-    takes part before what it begins or ends at that time or later in that run.
+    The meeting is when the first task of the round with an exchange begins. Each IPU takes part
+    before what it begins or ends at that time or later. Times are the numbers of rounds where no
+    IPU waits for another one within a round, else those of a run without meetings.
 
     Args:
         schedule: of the program.
-        begins: when each task begins each micro-batch in the run without meetings.
+        begins: when each task begins each micro-batch.
         ends: when it ends.
     """
 
@@ -34,11 +35,11 @@ class Meetings:
         self._last = [0.0] * len(first)  # when the last IPU so far has arrived
 
     def time_of(self, task: Task, batch: int, what: str) -> float:
-        """When the task ``begins`` or ``ends`` a micro-batch in the run without meetings."""
+        """When the task ``begins`` or ``ends`` a micro-batch."""
         return self._runs[what][task.name][batch]
 
     def is_due(self, ipu: int, time: float) -> bool:
-        """Whether the IPU has a meeting before what it does at a time of the other run."""
+        """Whether the IPU has a meeting before what it does at a time."""
         number = self._attended[ipu]
         return number < len(self._times) and self._times[number] <= time
 

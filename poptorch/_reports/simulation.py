@@ -365,8 +365,20 @@ class Simulation:
 def _meetings(schedule: Schedule, costs: Costs) -> Meetings | None:
     if schedule.sync != "full" or len(schedule.ipus) < 2 or not costs.sync():
         return None
+    if _is_in_step(schedule):
+        rounds = {task.name: range(task.offset, task.offset + schedule.micro_batches)
+                  for task in schedule.tasks}
+        return Meetings(schedule, rounds, rounds)
     alone = Simulation(schedule, costs, meets=False, kept=())
     return Meetings(schedule, alone.begins, alone.ends)
+
+
+def _is_in_step(schedule: Schedule) -> bool:
+    """Whether no IPU waits for what another one computes in the same round."""
+    tasks = {task.name: task for task in schedule.tasks}
+    pairs = [(tasks[edge.source], tasks[edge.target]) for edge in schedule.edges]
+    return schedule.name != "sequential" and not any(
+        one.ipu != two.ipu and one.offset == two.offset for one, two in pairs)
 
 
 def _by_task(pairs: Iterator[tuple[str, Edge]]) -> dict[str, list[Edge]]:

@@ -33,7 +33,7 @@ def check_layouts(tensors: list[torch.Tensor], names: list[str], layouts: dict) 
             raise mismatch(f"{name}: expected a tensor that begins at element {start} of its "
                            f"memory but got one at {given.storage_offset()}. forward calls "
                            f"as_strided, so the model is compiled for the place in its first "
-                           f"call. Pass {name}.clone().")
+                           f"call: pass {name}.clone().")
 
 
 def check_memory(tensors: list[torch.Tensor], names: list[str],

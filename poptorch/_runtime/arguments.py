@@ -334,8 +334,8 @@ class Arguments:
     def _tensor_error(self, leaf: Leaf, value: torch.Tensor) -> Error:
         expected, got, first, how = leaf.shape, value.shape, "", ""
         if expected and got and expected[1:] == got[1:]:
-            how = (f" For a last batch of another size, use drop_last=True in the DataLoader, or "
-                   f"pad the batch to {expected[0]}.")
+            how = (f": for a last batch of another size, use drop_last=True in the DataLoader, or "
+                   f"pad the batch to {expected[0]}")
         on_device = narrowed(value.dtype)
         if on_device is not leaf.dtype:
             note = "" if on_device is value.dtype else f" ({on_device} on the device)"
@@ -343,7 +343,7 @@ class Arguments:
             if leaf.given is not leaf.dtype:
                 first = f", {leaf.given} here, which is {leaf.dtype} on the device"
         return mismatch(f"{self._shown(leaf.path)}: expected {expected} but got {got}. The model "
-                        f"is compiled for the shapes and types of its first call{first}.{how}")
+                        f"is compiled for the shapes and types of its first call{first}{how}.")
 
 
 _FORM = {"structure": tuple, "called": tuple | None, "tensors": [(torch.Size, torch.dtype)]}
@@ -353,7 +353,7 @@ _ROOT = ({"mapping"}, type, tuple, object, tuple | None, tuple)  # the parameter
 def other_value(path: str, expected: str, got: str) -> Error:
     """For a value that is not a tensor and differs from the compiled one."""
     return mismatch(f"mismatch for {path}: expected {expected} but got {got}. Values other than "
-                    f"tensors are compiled in. Pass a tensor for a number that changes.")
+                    f"tensors are compiled in: pass a tensor for a number that changes.")
 
 
 def _leaves(structure: Structure, tensors: list[tuple]) -> list[Leaf]:

@@ -127,7 +127,8 @@ class Call:
         dtype = torch_dtype(stream.dtype)
         if is_complex:
             return _C.TensorKind(complex_dtype(dtype), shape).empty
-        if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
+        if (nbytes := math.prod(shape) * dtype.itemsize) >= _POOLED_BYTES:
+            self._pool.expect(nbytes)
             return partial(self._pooled, stream.dtype, shape)
         return _C.TensorKind(dtype, shape).empty
 
@@ -172,6 +173,11 @@ class Call:
         """The values of an anchored tensor in the last run; None: nothing has run."""
         return next((self._held[position] for position, _, name in self._anchors
                      if name == short), None)
+
+    @property
+    def replicas(self) -> int:
+        """The replicas that run the program."""
+        return self._executable.replicas
 
     def bind(self, stream: str, tensor: torch.Tensor) -> None:
         """Lets a stream read ``tensor`` (a host tensor of the device's dtype) in each call."""
@@ -257,6 +263,10 @@ class Call:
     def _run_synthetic(self):
         """Runs without any tensor of the host's; results, anchors and kept gradients are zeros."""
         self._run(self._pointers)
+        return self.zeros()
+
+    def zeros(self):
+        """What a call returns, and what it keeps, with zeros."""
         for position, make, _ in self._kept:
             self._held[position] = make().zero_()
         return self._rebuild([make().zero_() for _, make in self._results])

@@ -17,6 +17,7 @@ from poptorch._guards.globals_read import guards_without_capture
 from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
 from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._optimizer.layout import UpdateLayout
+from poptorch._own_step.on_host import GradientLayout
 from poptorch._runtime.arguments import Arguments
 from poptorch._translate import Program, StepSpec
 from poptorch.errors import Error
@@ -130,7 +131,8 @@ class Interface:
         program.weight_groups = dict(spec.weight_groups)
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:
-            program.optimizer = UpdateLayout.from_data(data["optimizer"], named)
+            kind = GradientLayout if "on_host" in data["optimizer"] else UpdateLayout
+            program.optimizer = kind.from_data(data["optimizer"], named)
         attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
                         attributes, outer=guards_without_capture(model),

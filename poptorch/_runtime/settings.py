@@ -40,7 +40,8 @@ def step_spec(options: Options, training: bool, weight_groups: tuple) -> StepSpe
     reduction = options.Training.accumulation_and_replication_reduction_type
     return StepSpec(training=training, weight_groups=weight_groups,
                     mean=reduction is ReductionType.Mean,
-                    keep_gradients=switches.keeps_gradients(),
+                    keep_gradients=switches.keeps_gradients()
+                    or training and options.Training.optimizer_on_host,
                     anchors=tuple((short, name) for short, (name, _, _)
                                   in options.anchored_tensors.items()),
                     float16_partials=options.Precision.partials_type is torch.float16,

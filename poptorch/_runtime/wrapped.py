@@ -3,13 +3,26 @@
 import torch
 
 from poptorch._guards.training_modes import TrainingModes
-from poptorch._optimizer.link import OptimizerLink
+from poptorch._optimizer.link import OptimizerLink, default_optimizer
+from poptorch._optimizer.rows import has_own_step
+from poptorch._own_step.on_host import HostLink
 from poptorch._runtime import settings
 from poptorch.enums import MeanReductionStrategy
 from poptorch.errors import Error
 from poptorch.options import Options
 
 _STRATEGY = "mean_accumulation_and_replication_reduction_strategy"
+
+
+def _link_of(module: torch.nn.Module, options: Options, optimizer: torch.optim.Optimizer | None):
+    """What connects an executor with its optimizer."""
+    if options.Training.optimizer_on_host:
+        return HostLink(module, optimizer or default_optimizer(module), options)
+    if has_own_step(optimizer):
+        from poptorch._own_step.link import StepLink  # heavy parts of torch
+
+        return StepLink(module, optimizer)
+    return OptimizerLink(module, optimizer, options.relax_optimizer_attributes_checks)
 
 
 class Wrapped:
@@ -31,9 +44,7 @@ class Wrapped:
         self.training = training
         self.given_options = options
         self.options = settings.resolved(options, training)
-        self.optimizer = OptimizerLink(
-            user_model, optimizer,
-            self.options.relax_optimizer_attributes_checks) if training else None
+        self.optimizer = _link_of(user_model, self.options, optimizer) if training else None
         self.modes = TrainingModes(model)
         self.decide_options()
 

@@ -6,7 +6,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from poptorch._base.torch_private import tracing as private
-from poptorch._torch_compile.graph import compiled
+from poptorch._torch_compile.graph import CompiledGraph
+from poptorch._torch_compile.whole_layers import WholeLayers
 from poptorch.errors import Error
 from poptorch.options import Options
 from poptorch.options._options import checked_options
@@ -35,13 +36,16 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
     options = checked(options, "torch.compile")
 
     def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
-        return compiling.boxed(compiled(graph, options))
+        return compiling.boxed(CompiledGraph(graph, options))
+
+    def compile_forward(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
+        return compiling.boxed(CompiledGraph(graph, options, compiling.returned_results()))
 
     compile_both = compiling.aot_autograd(
-        fw_compiler=compile_graph,
+        fw_compiler=compile_forward, bw_compiler=compile_graph, inference_compiler=compile_graph,
         partition_fn=compiling.min_cut_rematerialization_partition)
-    # Attention and LSTM are traced as their single operations.
-    with sdpa_kernel(SDPBackend.MATH), private.without_onednn():
+    # What WholeLayers leaves to torch is traced as single operations.
+    with WholeLayers(), sdpa_kernel(SDPBackend.MATH), private.without_onednn():
         return compile_both(graph, inputs)
 
 

@@ -29,7 +29,6 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
     Args:
         function_or_module: a module is compiled in place, as by ``torch.nn.Module.compile``. Its
             parameters and ``state_dict`` do not change, and it can be part of another module.
-            Register hooks before the first call: torch.compile does not see later ones.
         options: how to compile and run; None: the defaults. ``deviceIterations``,
             ``replicationFactor`` and ``gradientAccumulation`` must be 1.
 
@@ -57,19 +56,21 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
         raise TypeError(f"[compile] expected a torch.nn.Module or a function, got "
                         f"{type(function_or_module).__name__}. Pass the module itself.")
     options = checked(options, "compile")
-    settings = {"backend": backend, "options": options, "isolate_recompiles": True,
-                "recompile_limit": options.recompilation_limit}
-    if not isinstance(function_or_module, torch.nn.Module):
-        return torch.compile(function_or_module, **settings)
     from poptorch._base.torch_private import compiling  # importing it takes seconds
 
-    compiling.set_call(function_or_module, partial(_call_of, function_or_module, settings))
+    traced = partial(compiling.compile, backend=partial(backend, options=options),
+                     recompile_limit=options.recompilation_limit)
+    if not isinstance(function_or_module, torch.nn.Module):
+        return traced(function_or_module)
+    compiling.set_call(function_or_module, partial(_call_of, function_or_module, traced))
     return function_or_module
 
 
-def _call_of(module: torch.nn.Module, settings: dict[str, Any], call: Callable) -> Callable:
+def _call_of(module: torch.nn.Module, traced: Callable, call: Callable) -> Callable:
     """What runs in place of ``call`` when a module is called."""
-    compiled = torch.compile(call, **settings)
+    from poptorch._base.torch_private import compiling  # importing it takes seconds
+
+    compiled = traced(call)
 
     def run(*args, **kwargs):
         if capture_context.is_capturing():  # an executor compiles the module, or one around it
@@ -78,6 +79,8 @@ def _call_of(module: torch.nn.Module, settings: dict[str, Any], call: Callable) 
             raise Error(f"[compile] cannot run the compiled {type(module).__name__}: it is also "
                         f"part of a poptorch.trainingModel, which has its weights. Call "
                         f"destroy() on the training model first, or use poptorch.inferenceModel.")
+        with compiling.compile_lock:  # Dynamo refuses calls while another thread compiles
+            pass
         return compiled(*args, **kwargs)
 
     return run

@@ -1,55 +1,139 @@
 """One graph of torch.compile as a function that runs it on the device."""
 
-from collections.abc import Callable
-
 import torch
 
+from poptorch._base.layout import dims_in_memory, has_symbolic_sizes
+from poptorch._base.types import host_tensor, narrowed
+from poptorch._torch_compile.images import images_of
 from poptorch.models import inferenceModel
 from poptorch.options import Options
 
+aten = torch.ops.aten
 
-def compiled(graph: torch.fx.GraphModule, options: Options) -> Callable[[list], list]:
-    """A function of the list of a graph's arguments that gives the list of its results.
+
+class CompiledGraph:
+    """A graph that a call runs on the list of its arguments; it gives the list of its results.
 
     The graph is functional: it takes weights as arguments and changes none of its arguments.
-    The first call compiles, and so does a call with other sizes.
+    The first call compiles, and so does a call with other sizes. The program reads contiguous
+    arguments, and writes results, where the host has them: nothing is copied.
+
+    Args:
+        graph: what AOTAutograd made.
+        options: how to compile and run.
+        returned: the number of first results that the caller sees; the others are kept for the
+            backward pass and have the dtype and the order in memory of the device. None: all.
     """
-    from poptorch._base.torch_private import compiling  # importing it takes seconds
 
-    inputs = list(graph.graph.find_nodes(op="placeholder"))
-    output = graph.graph.output_node()
-    results = list(output.args[0])
-    # Arguments that are also results, as tensors that the backward pass needs, stay on the host.
-    passed = {index: inputs.index(node) for index, node in enumerate(results) if node in inputs}
-    computed = [index for index, node in enumerate(results)
-                if index not in passed and isinstance(node, torch.fx.Node)]
-    traced = [results[index].meta.get("val") for index in computed]
-    forms = [(value.dtype, compiling.dimension_order(value))
-             if isinstance(value, torch.Tensor) else None for value in traced]
-    output.args = (tuple(results[index] for index in computed),)
-    graph.recompile()
-    executor = inferenceModel(graph, options.clone()) if computed else None
+    def __init__(self, graph: torch.fx.GraphModule, options: Options, returned: int | None = None):
+        self._graph, self._options, self._executor = graph, options, None
+        self._inputs = list(graph.graph.find_nodes(op="placeholder"))
+        self._results = list(graph.graph.output_node().args[0])
+        self._returned = len(self._results) if returned is None else returned
+        # Arguments that are also results, as what the backward pass needs, stay on the host.
+        self._passed = [(index, self._inputs.index(node))
+                        for index, node in enumerate(self._results) if node in self._inputs]
+        passed = {index for index, _ in self._passed}
+        self._computed = [index for index, node in enumerate(self._results)
+                          if index not in passed and isinstance(node, torch.fx.Node)]
+        self._is_dynamic = any(not isinstance(node.meta.get("val"), torch.Tensor)
+                               or has_symbolic_sizes(node.meta["val"]) for node in self._inputs)
+        self._compiled: set = set()  # sizes and numbers for which the executor has a program
+        self._wide: set[int] | None = None  # arguments that are narrowed
+        self._orders: list = []  # of each tensor among the arguments, None: row-major
+        self._forms: list = []  # of each computed result
 
-    def run(arguments: list) -> list:
+    def __call__(self, arguments: list) -> list:
+        values = [None] * len(self._results)
         own = [argument.detach() if isinstance(argument, torch.Tensor) else argument
                for argument in arguments]
-        values = [None] * len(results)
-        for index, source in passed.items():
-            values[index] = arguments[source]
-        if executor is not None:
-            for index, form, value in zip(computed, forms, executor(*own), strict=True):
-                values[index] = value if form is None else _formed(value, *form)
+        if self._wide is None:
+            self._wide = {place for place, argument in enumerate(own)
+                          if isinstance(argument, torch.Tensor)
+                          and narrowed(argument.dtype) is not argument.dtype}
+        for place in self._wide:
+            own[place] = host_tensor(own[place], self._inputs[place].name)
+        for index, source in self._passed:
+            is_kept = index >= self._returned and source in self._wide
+            values[index] = own[source] if is_kept else arguments[source]
         arguments.clear()
+        if self._computed:
+            for index, form, value in zip(self._computed, self._forms, self._run(own),
+                                          strict=True):
+                values[index] = value if form is None else _formed(value, *form)
         return values
 
-    return run
+    def _run(self, arguments: list) -> tuple:
+        sizes = tuple(argument.shape if isinstance(argument, torch.Tensor) else argument
+                      for argument in arguments) if self._is_dynamic else ()
+        if sizes not in self._compiled:
+            from poptorch._base.torch_private import compiling  # importing it takes seconds
+
+            with compiling.compile_lock:  # Dynamo must not trace what a capture replaces in torch
+                if self._executor is None:
+                    self._build(arguments)
+                results = self._call_executor(arguments)
+                self._compiled.add(sizes)
+                return results
+        return self._call_executor(arguments)
+
+    def _call_executor(self, arguments: list) -> tuple:
+        for place, order in self._orders:
+            arguments[place] = arguments[place].permute(order)
+        return self._executor(*arguments)
+
+    def _build(self, arguments: list) -> None:
+        """Makes the executor, for arguments that lie in memory as these do."""
+        from poptorch._base.torch_private import compiling  # importing it takes seconds
+
+        graph = self._graph.graph
+        images = images_of(graph)
+        self._orders = []
+        for place, (node, argument) in enumerate(zip(self._inputs, arguments, strict=True)):
+            if isinstance(argument, torch.Tensor):
+                self._take(place, node, argument)
+        outputs = []
+        for index in self._computed:
+            node, order, dtype = self._results[index], None, None
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                order = compiling.dimension_order(value)
+                if index >= self._returned and node in images:
+                    order = (0, *range(2, value.dim()), 1)
+                if order is not None:
+                    with graph.inserting_before(graph.output_node()):
+                        node = graph.call_function(aten.permute.default, (node, list(order)))
+                if index < self._returned and narrowed(value.dtype) is not value.dtype:
+                    dtype = value.dtype
+            outputs.append(node)
+            self._forms.append(None if order is dtype is None
+                               else (dtype, order and _inverse(order)))
+        graph.output_node().args = (tuple(outputs),)
+        self._graph.recompile()
+        self._executor = inferenceModel(self._graph, self._options.clone())
+
+    def _take(self, place: int, node: torch.fx.Node, argument: torch.Tensor) -> None:
+        """Lets the graph take an argument by the order of its memory, in its present dtype."""
+        graph, users, order = self._graph.graph, list(node.users), dims_in_memory(argument)
+        taken, traced = node, node.meta.get("val")
+        with graph.inserting_after(node):
+            if order is not None and order != list(range(len(order))):
+                self._orders.append((place, order))
+                taken = graph.call_function(aten.permute.default, (node, _inverse(order)))
+        if isinstance(traced, torch.Tensor) and traced.dtype is not argument.dtype:
+            with graph.inserting_after(taken):
+                taken = graph.call_function(aten.to.dtype, (taken, traced.dtype))
+        for user in users:
+            user.replace_input_with(node, taken)
 
 
-def _formed(tensor: torch.Tensor, dtype: torch.dtype, order: tuple[int, ...] | None
+def _inverse(order) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def _formed(tensor: torch.Tensor, dtype: torch.dtype | None, back: list[int] | None
             ) -> torch.Tensor:
     """A result as eager PyTorch has it: the program around it relies on dtype and strides."""
-    tensor = tensor.to(dtype)  # the device narrows 64-bit types
-    if order is None:
-        return tensor
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return tensor.permute(order).contiguous().permute(back)
+    if dtype is not None:
+        tensor = tensor.to(dtype)  # the device narrows 64-bit types
+    return tensor if back is None else tensor.permute(back)

@@ -253,6 +253,10 @@ class _RowRule:
     def _random(self, e, node, operands, attrs):
         salt = attrs.get("salt", node.meta.get("salt", 0))
         attrs["salt"] = e.salt(salt)
+        if self.schema.arguments[-1].name == "rng":
+            rng = operands.pop()
+            if rng is not None:
+                return operands.append(rng)
         needs = attrs.get("dropout_p", 1.0) > 0
         operands.append(e.rng() if needs else None)
 

@@ -67,9 +67,15 @@ class _Recomputation:
                 continue
             seen.add(node)
             todo += node.all_input_nodes
-            if node not in self._marked and _may_repeat(node) and not _leaves_block(node):
+            if self._may_drop(node):
                 dropped.add(node)
-        return dropped
+        # What computes one result again has the others too.
+        results = {user for node in dropped for user in node.users
+                   if user.target is operator.getitem}
+        return dropped | set(filter(self._may_drop, results))
+
+    def _may_drop(self, node: fx.Node) -> bool:
+        return node not in self._marked and _may_repeat(node) and not _leaves_block(node)
 
     def _copy(self, node: fx.Node) -> None:
         """Adds a node to the new graph; one of the backward pass gets values computed again."""
@@ -99,11 +105,11 @@ class _Recomputation:
 
 
 def _memory_of(node: fx.Node) -> list[fx.Node]:
-    """A node and those that it is a view of: all of them are kept with it."""
+    """A node, those that it is a view of, and the operation with several results that it is a
+    result of: all of them are kept with it."""
     found = [node]
     while node.op == "call_function" and (
-            views.is_view(node.target)
-            or node.target is operator.getitem and views.is_view(node.args[0].target)):
+            views.is_view(node.target) or node.target is operator.getitem):
         node = node.args[0]
         found.append(node)
     return found

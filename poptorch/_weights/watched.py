@@ -17,7 +17,7 @@ from poptorch._weights import gradients
 from poptorch._weights.store import STORE
 
 # What shows nothing of values, and so needs no copy.
-_METADATA = frozenset(
+METADATA = frozenset(
     getattr(torch.Tensor, name).__get__
     for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad",
                  "grad_fn", "ndim", "_version", "is_cpu", "is_sparse", "is_quantized",
@@ -42,6 +42,13 @@ def watch(module: torch.nn.Module) -> None:
             tensor.__class__ = _WATCHED.get(type(tensor), type(tensor))
             if type(tensor) in _PLAIN:
                 STORE.record(tensor).watchers.add(module)
+
+
+def watch_tensor(tensor: torch.Tensor) -> None:
+    """Watches a tensor that belongs to no module, such as a state of an optimizer, until it is
+    freed."""
+    with plain_access():
+        tensor.__class__ = _WATCHED.get(type(tensor), type(tensor))
 
 
 def unwatch(module: torch.nn.Module) -> None:
@@ -90,7 +97,7 @@ class _Watched:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func not in _METADATA:
+        if func not in METADATA:
             _pull_to_host(args)
             if kwargs:
                 _pull_to_host(kwargs.values())

@@ -2,6 +2,7 @@
 
 from poptorch.optim._adaptive import LAMB as LAMB
 from poptorch.optim._adaptive import RMSprop as RMSprop
+from poptorch.optim._map_gradients import MapGradients as MapGradients
 from poptorch.optim._optimizer import Optimizer as Optimizer
 from poptorch.optim._optimizers import SGD as SGD
 from poptorch.optim._optimizers import Adam as Adam

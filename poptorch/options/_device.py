@@ -85,6 +85,7 @@ class Device(OptionGroup, part_of="Options"):
         Args:
             connection_type: ``Always``, the default: before it compiles. ``OnDemand``: when the
                 program is ready to run. ``Never``: it compiles, and running raises an error.
+                ``PreCompile``: it compiles, and a call returns zeros.
         """
 
     @option("ipu_id", None, Int(0), example=3, is_run_time=True,
@@ -142,13 +143,25 @@ class Device(OptionGroup, part_of="Options"):
             enabled: True: independent of it. False: the default.
         """
 
-    @option("executable_cache_path", None, OrNone(Path(is_as_given=True)), later="cache",
-            backend="cachePath", is_run_time=True)
-    def enableExecutableCaching(self, path: str | os.PathLike[str]) -> Self:
+    @option("executable_cache_path", None, OrNone(Path(is_as_given=True)), is_run_time=True,
+            backend="cachePath", doc="The folder that keeps compiled programs.",
+            default_text="None: the folder that `POPTORCH_CACHE_DIR` names, if it is set")
+    @option("executable_cache_max_bytes", 8 << 30, Int(1), is_run_time=True,
+            doc="The most bytes that the folder keeps.", default_text="8 GiB")
+    def enableExecutableCaching(self, path: str | os.PathLike[str] | None,
+                                max_bytes: int = 8 << 30) -> Self:
         """Keeps compiled programs in a folder, so that no graph is compiled twice.
 
+        The module is always captured and translated. If the folder has an executable for the same
+        translated program, options, CPU level and build of poptorch, it is loaded and nothing is
+        compiled. Several processes can use one folder at the same time.
+        ``python -m poptorch cache`` lists what is there. See ``docs/guide/caching.md``.
+
         Args:
-            path: the folder; None, the default: nothing is kept.
+            path: the folder, which is created if it does not exist. None: nothing is kept. If this
+                is not called, the environment variable ``POPTORCH_CACHE_DIR`` names the folder.
+            max_bytes: the most bytes that the folder keeps, at least 1, default 8 GiB. If there
+                are more, the executables that have not been used for longest are removed.
 
         Example:
             >>> import poptorch

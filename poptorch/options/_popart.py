@@ -78,6 +78,8 @@ _INNER = {key: frozenset(names.split()) for key, names in {
 }.items()}
 # Values of autoRecomputation that Training.recomputation does not have.
 _OTHER_RECOMPUTATION = {1: "Standard", 2: "NormOnly", 4: "RecomputeAll"}
+# False turns the cache of executables off, whatever its path is.
+_SWITCHES = frozenset({"enableEngineCaching"})
 # Those that enable the report of Options.enableProfiling.
 _WITH_EFFECT = frozenset({"autoReport.all", "autoReport.directory"})
 
@@ -214,9 +216,9 @@ class _PopartOptions(OptionGroup):
             poptorch.Error: An unknown key was set, also in the dictionary of a key; the message
                 lists keys with similar names.
         """
-        known = [*self._counterparts(), *_WITHOUT_EFFECT]
+        known = [*self._counterparts(), *_WITHOUT_EFFECT, *_SWITCHES]
         for key in self._own:
-            if not self._is_without_effect(key):
+            if not self._is_without_effect(key) and key not in _SWITCHES:
                 raise Error(f"[_Popart.set] unknown option {key!r}.{near_names(key, known)} "
                             f"Take the line out, or set the option by its own method.")
             for name in self._own[key] if key in _INNER else ():

@@ -89,6 +89,19 @@ class _TrainingOptions(OptionGroup):
                 ``Stages``: in pipelines and in ``ShardedExecution``.
         """
 
+    @option("optimizer_on_host", False, Bool())
+    def optimizerOnHost(self, enabled: bool) -> Self:
+        """Runs ``step()`` of the optimizer on the host, after each call of the model.
+
+        The device computes the gradients, accumulated and reduced over replicas. The host puts
+        them into ``p.grad``, calls ``step()`` and gives the device the new weights. Any optimizer
+        can do this, also one whose ``step()`` reads values of tensors; each call copies gradients
+        and weights. It needs ``deviceIterations(1)``, and loss scaling is not available.
+
+        Args:
+            enabled: True: on the host. False: on the device, the default.
+        """
+
     @option("automatic_loss_scaling", False, Bool(), backend="automaticLossScalingSettings.enabled",
             step="automatic_loss_scaling")
     def setAutomaticLossScaling(self, enabled: bool) -> Self:

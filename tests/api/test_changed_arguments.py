@@ -63,8 +63,8 @@ def set_scale(config):
     config.scale = 3.0
 
 
-SCALE = "mismatch for c{}: expected 2.0 but got 3.0. Values other than tensors are compiled in. " \
-        "Pass a tensor for a number that changes. " \
+SCALE = "mismatch for c{}: expected 2.0 but got 3.0. Values other than tensors are compiled in: " \
+        "pass a tensor for a number that changes. " \
         "Set Options.recompilation(shapes=True) to compile the model again for other arguments, " \
         "or call destroy() first."
 CHANGES = {

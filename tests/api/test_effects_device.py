@@ -102,6 +102,33 @@ def test_models_that_never_run(settings, log):
         model(torch.ones(2))
 
 
+def test_precompile_fills_the_cache_and_returns_zeros(tmp_path, log):
+    class Net(torch.nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return {"y": y, "loss": poptorch.identity_loss(y, "sum")}
+
+    net, x = Net(4, 2), torch.ones(6, 4)
+    before = net.weight.clone()
+    for kind, runs in ((poptorch.ConnectionType.PreCompile, False),
+                       (poptorch.ConnectionType.Always, True)):
+        model = poptorch.trainingModel(net, quiet(
+            connectionType=kind, deviceIterations=2, enableExecutableCaching=str(tmp_path)))
+        found = [model(x) for _ in range(2)][-1]
+        assert found["y"].shape == (3, 2) and found["loss"].shape == ()
+        assert (found["y"].count_nonzero() > 0) == runs
+        assert torch.equal(net.weight, before) != runs
+        lines = "\n".join(log())
+        assert ("Took the IPU Model" in lines) == runs
+        assert ("loaded the executable" in lines) == runs
+        if not runs:
+            with pytest.raises(AssertionError, match="ConnectionType.PreCompile.*was called"):
+                model.attachToDevice()
+            with pytest.raises(poptorch.Error, match="expected .*but got"):
+                model(x[:3])
+        model.destroy()
+
+
 def test_offline_target_and_model_exclude_each_other(monkeypatch):
     def wrap(**settings):
         return poptorch.inferenceModel(torch.nn.ReLU(), quiet(useOfflineIpuTarget=2, **settings))

@@ -27,7 +27,7 @@ class More(OptionGroup, part_of="Options"):
             rounds: 1 to 8.
         """
 
-    @option("spin", 1, Int(1), example=2, later="cache")
+    @option("spin", 1, Int(1), example=2, later="devices")
     def setSpin(self, spin: int) -> Self:
         """Sets no more than a row."""
 

@@ -397,11 +397,11 @@ def test_a_model_that_cannot_be_built_freezes_nothing():
 def test_options_without_effect_warn_once(capsys, monkeypatch):
     monkeypatch.setattr("poptorch.options._group._said", set())
     with warnings.catch_warnings(action="error"):
-        poptorch.Options().enableExecutableCaching(None)
+        poptorch.Options().Distributed.IPUoFConfigFiles([])
         assert capsys.readouterr().err == ""
         for _ in range(2):
-            poptorch.Options().enableExecutableCaching("cache")
-    assert capsys.readouterr().err.count("[enableExecutableCaching] has no effect yet") == 1
+            poptorch.Options().Distributed.IPUoFConfigFiles("/etc/*.conf")
+    assert capsys.readouterr().err.count("IPUoFConfigFiles] has no effect yet") == 1
 
 
 @pytest.mark.parametrize("strategy", [

@@ -108,7 +108,7 @@ def test_the_default_is_an_error_that_names_the_option():
             model(torch.randn(3, 3))
         assert caught.value.message == (
             "[arguments] x: expected torch.Size([4, 3]) but got torch.Size([3, 3]). The model is "
-            "compiled for the shapes and types of its first call. For a last batch of another "
+            "compiled for the shapes and types of its first call: for a last batch of another "
             "size, use drop_last=True in the DataLoader, or pad the batch to 4. Set "
             "Options.recompilation(shapes=True) to compile the model again for other arguments, "
             "or call destroy() first.")

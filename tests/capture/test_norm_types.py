@@ -83,3 +83,19 @@ def test_statistics_that_are_trained(function):
     net.mean.data.zero_()
     net.var.fill_(1)
     torch.testing.assert_close(poptorch.inferenceModel(net, quiet_options())(x)[0], expected)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_statistics_of_16_bit_images_are_float32(dtype):
+    """As in eager; graphs of torch.compile call this operator."""
+    weight, bias = torch.ones(4), torch.zeros(4)
+
+    class Norm(nn.Module):
+        def forward(self, x):
+            return torch.ops.aten._native_batch_norm_legit.no_stats(
+                x, weight, bias, True, 0.1, 1e-5)
+
+    x = torch.randn(8, 4, 3, 3).to(dtype)
+    found, expected = poptorch.inferenceModel(Norm(), quiet_options())(x), Norm()(x)
+    assert [part.dtype for part in found] == [part.dtype for part in expected] == [dtype, F32, F32]
+    torch.testing.assert_close(found, expected)

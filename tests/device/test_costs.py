@@ -100,6 +100,34 @@ def test_cycles_of_a_published_product():
     assert cost(product(600, 64, 10000))["cycles"] == pytest.approx(19998, rel=0.15)
 
 
+def test_what_is_computed_again_costs_what_it_did():
+    def found(attrs):
+        return cost(f"""graph main {{
+          %x = input {{index=0}} : f16[1576,768]
+          %w = input {{index=1}} : f16[2304,768]
+          %t = permute %w {{dims=[1, 0]}} : f16[768,2304]
+          %y = matmul %x, %t {{{attrs}}} : f16[1576,2304]
+          output %y
+        }}""")["cycles"]
+
+    forward = found('part="forward"')
+    assert found('part="backward", recompute=1') == forward != found('part="backward"')
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_statistics_of_norms_cost_sums(norm):
+    if norm == "batch":
+        x, dims, out = "f16[20,64,56,56]", "[0, 2, 3]", "f16[64]"
+        op = '%y, %a, %b = batch_norm %x, _, _ {eps=1e-5} : f16[20,64,56,56], f16[64], f16[64]'
+    else:
+        x, dims, out = "f16[1024,1024]", "[1]", "f16[1024]"
+        op = ("%y, %a, %b = native_layer_norm %x, _, _ {normalized_shape=[1024], eps=1e-5} : "
+              "f16[1024,1024], f16[1024,1], f16[1024,1]")
+    head = f"graph main {{\n  %x = input {{index=0}} : {x}\n  "
+    one_sum = cost(f"{head}%y = sum %x {{dim={dims}}} : {out}\n  output %y\n}}\n")["cycles"]
+    assert one_sum < cost(f"{head}{op}\n  output %y\n}}\n")["cycles"] < 6 * one_sum
+
+
 def test_a_view_is_free():
     assert cost(unary("reshape", 64, 64, attrs="{size=[64, 64]} "))["cycles"] == 0
 

@@ -227,7 +227,8 @@ def _functions(title: str, names: str, level: int = 2) -> str:
 def models() -> str:
     """docs/reference/models.md."""
     return "\n".join([
-        _functions("Models", "trainingModel inferenceModel compile load identity_loss"),
+        _functions("Models", "trainingModel inferenceModel compile load save_bundle "
+                   "load_bundle save_weights load_weights convert_precision identity_loss"),
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
         function("poptorch.estimate", poptorch.estimate, 2),
@@ -277,10 +278,11 @@ def optimizers() -> str:
              if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
         "# Optimizers\n\nYou can also use the optimizers of `torch.optim`, including those "
-        "without a class here.\n",
+        "without a class here, and [optimizers of your own](../guide/own_optimizers.md).\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),
+        class_("poptorch.optim.MapGradients", poptorch.optim.MapGradients),
         class_("poptorch.optim.VariableAttributes", poptorch.optim.VariableAttributes)])
 
 

@@ -82,6 +82,37 @@ def test_gradients_flow_through_refused_operations():
     assert {row.part for row in found.rows} == {"forward", "backward"}
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * gradient.mean().item()
+
+
+def test_refused_operations_of_the_backward_pass():
+    class Trained(Net):
+        def forward(self, x, target):
+            y = Doubled.apply(self.fc(x))
+            y = torch.special.zeta(y.abs() + 2, y.abs() + 1)
+            q = torch.geqrf(y)[0]
+            return F.cross_entropy(q + y, target)
+
+    net = Trained()
+    found = poptorch.analyze(net, X, TARGET, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    rows = {row.operation: row for row in found.refused}
+    assert set(rows) == {"torch.special.zeta", "torch.geqrf", "torch.Tensor.item"}
+    assert {row.part for row in found.refused} == {"backward"}
+    assert rows["torch.geqrf"].location == line_of(Trained, "geqrf")
+    assert rows["torch.special.zeta"].reason == "the derivative for 'zeta' is not implemented"
+    assert found.loss == line_of(Trained, "F.cross_entropy")
+    assert "fc.weight" not in found.not_trained
+    products = [row.part for row in found.rows if row.operation in ("aten.mm", "aten.addmm")]
+    assert products == ["forward", "backward"]
+
+
 def test_native_and_opaque_operations_and_their_work():
     class Opaque(torch.nn.Module):
         def __init__(self):

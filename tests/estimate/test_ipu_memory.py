@@ -153,6 +153,35 @@ def test_stashes_are_the_edges_to_backward_tasks(recomputation):
     assert held == edges + [0] * (len(held) - len(edges))
 
 
+class Tied(torch.nn.Module):
+    """The embedding and the head have one weight, and are on one IPU in two stages."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.layer = torch.nn.Embedding(500, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, ids, labels):
+        with poptorch.Block("embedding", ipu_id=0):
+            x = self.words(ids)
+        with poptorch.Block("layer", ipu_id=1):
+            x = self.layer(x)
+        with poptorch.Block("head", ipu_id=0):
+            scores = x @ self.words.weight.t()
+            return torch.nn.functional.cross_entropy(scores, labels)
+
+
+def test_a_gradient_of_a_shared_weight_waits_for_no_stage():
+    net = Tied()
+    model = poptorch.trainingModel(net, quiet_options(Training__gradientAccumulation=8),
+                                   torch.optim.SGD(net.parameters(), 0.1))
+    model.compile(torch.zeros(16, dtype=torch.int64), torch.zeros(16, dtype=torch.int64))
+    assert re.search(r"stash .* : f32\[500,8\]", model.ir("place"))
+    weight = 4 * net.words.weight.numel()
+    row = model.memory_report()["ipus"][0]
+    assert row["parameters"] == row["accumulators"] == weight
+    assert row["stashes"] < weight
+
+
 @pytest.mark.parametrize("schedule", PipelineSchedule, ids=lambda one: one.name)
 @pytest.mark.parametrize("recomputation", [Recomputation.Off, Recomputation.Auto])
 def test_streaming_memory_takes_the_stashes_alone(schedule, recomputation):

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import zipfile
 from pathlib import Path
 
@@ -50,10 +51,6 @@ def renamed_version(_, manifest):
     manifest["poptorch_version"] = "0.0.1"
 
 
-def other_torch(_, manifest):
-    manifest["torch_version"] = "1.13.1+cpu"
-
-
 def other_build_of_torch(_, manifest):
     manifest["torch_version"] = torch.__version__.partition("+")[0] + "+xyz"
 
@@ -69,7 +66,6 @@ def lost_member(members, _):
 CHANGES = {
     "version": (renamed_version, False, "has poptorch_version '0.0.1', this is"),
     "format": (newer_format, False, "has format_version 99, this is 14"),
-    "torch": (other_torch, False, "has torch_version '1.13.1.cpu', this is '"),
     "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
     "lost": (lost_member, False, "differ in plan.ir"),
     "no plan": (lost_member, True, "damaged: it has no plan.ir"),
@@ -252,6 +248,47 @@ def test_wrong_wrappers_for_a_file(saved, tmp_path):
             poptorch.inferenceModel(torch.nn.Sequential(linear(4, 30)), options()))
     other = torch.nn.Sequential(linear(4, 31), torch.nn.ReLU(), linear(31, 2))
     refused(r"0.bias|0.weight", poptorch.inferenceModel(other, options()))
+
+
+class Airy(torch.nn.Module):
+    """An operator that is left to torch."""
+
+    def forward(self, x):
+        return torch.special.airy_ai(x)
+
+
+def of_torch(version, *names):
+    """A change: written by another torch, with the second name of an operator for the first."""
+    def change(members, manifest):
+        manifest["torch_version"] = version
+        if names:
+            assert names[0] in members["plan.ir"]
+            members["plan.ir"] = members["plan.ir"].replace(*names)
+    return change
+
+
+def test_other_versions_of_torch(saved, tmp_path):
+    again = rewritten(saved, tmp_path / "net", of_torch("2.99.1"))
+    x = torch.randn(3, 4)
+    assert torch.equal(poptorch.load(again)(x), poptorch.load(saved)(x))
+
+
+@pytest.mark.parametrize("name, words", [
+    (b"aten::special_airy_bi", "calls aten::special_airy_bi, an operator that torch {own} does not "
+                               "have. Import the library that registers it, or export"),
+    (b"aten::add.Tensor", "calls aten::add.Tensor, which torch {own} refuses: .*argument.*Load it "
+                          "with that version, or export"),
+])
+def test_operators_that_this_torch_does_not_have(name, words, tmp_path):
+    model = poptorch.inferenceModel(Airy(), options())
+    path = model.compileAndExport(tmp_path / "net", torch.ones(3))
+    path = rewritten(path, tmp_path / "old", of_torch("2.13.9", b"aten::special_airy_ai", name))
+    with pytest.raises(poptorch.Error, match=rf"^\[load\] {path} was written with torch 2.13.9 and "
+                                             + words.format(own=re.escape(torch.__version__))):
+        poptorch.load(path)
+    again = poptorch.inferenceModel(Airy(), options())
+    with pytest.raises(poptorch.Error, match=words.format(own=re.escape(torch.__version__))):
+        again.loadExecutable(path)
 
 
 def test_the_build_of_torch_is_no_other_torch(saved, tmp_path):

@@ -121,6 +121,7 @@ def test_own_texts_are_never_refused(tmp_path):
     """A network of many equal layers has a text that would deflate well."""
     path = tmp_path / "net"
     members = {"plan.ir": b"%0 = relu %0 : f32[3,4]\n" * 50000, "rng.json": b"[1,2]"}
-    assert archive.write(path, "Net", members, {"training": False}) == str(path)
+    facts = {"training": False, "model_class": "Net"}
+    assert archive.write(path, "Net", members, facts) == str(path)
     manifest, again = archive.read(path)
     assert again == members and manifest["members"].keys() == members.keys()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,12 +55,13 @@ def test_one_more_entry(monkeypatch, tmp_path, written):
 
 @pytest.mark.parametrize("written", [{"ops": 3}, {"ops": None}, None])
 def test_one_more_member(monkeypatch, tmp_path, written):
-    monkeypatch.setattr(archive, "MEMBERS", (*archive.MEMBERS, "notes.json"))
+    kind = replace(archive.MODEL, members=(*archive.MEMBERS, "notes.json"))
+    monkeypatch.setattr(archive, "MODEL", kind)
     original = archive.write
 
     def write(filename, name, members, facts):
         more = {"notes.json": json.dumps(written).encode()} if written else {}
-        return original(filename, name, members | more, facts)
+        return original(filename, name, members | more, facts, kind)
 
     def notes(self):
         with self.guard("notes.json"):

@@ -34,7 +34,8 @@ def test_each_mistake_stands_in_one_place():
 
 
 def test_each_row_of_the_list_is_read():
-    rows = [line for line in libraries.LIST.read_text().splitlines() if line.startswith("MISTAKE")]
+    rows = [line for line in libraries.LIST.read_text().splitlines()
+            if line.startswith(("MISTAKE", "IGNORED"))]
     assert len(rows) == len(libraries.mistakes()) >= 20
 
 
@@ -44,6 +45,13 @@ def test_each_edit_applies_once(edit):
     assert text.count(edit.old) == 1 and edit.name not in libraries.mistakes()
     changed = ast.dump(ast.parse(text.replace(edit.old, edit.new)))
     assert changed != ast.dump(ast.parse(text))
+
+
+@pytest.mark.parametrize(("mutant", "test"), [
+    *libraries.tests().items(), *((e.name, e.judge) for e in EDITS if "::" in e.judge)])
+def test_each_test_of_a_setting_exists(mutant, test):
+    file, name = test.split("::")
+    assert f"def {name}(" in (ROOT / file).read_text()
 
 
 def test_names_are_unique():

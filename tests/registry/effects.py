@@ -45,6 +45,8 @@ EFFECTS = {
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",
     "modelName": _REPORTS + "test_progress_bar_and_model_name",
+    "enableExecutableCaching": "tests/files/test_cache.py::"
+                               "test_a_second_model_compiles_nothing_and_has_the_same_bits",
     "logCycleCount": _REPORTS + "test_cycles_of_each_run_are_logged",
     "enableProfiling": _REPORTS + "test_profile_report",
     "sourceLocationExcludes": _REPORTS + "test_location_excludes",
@@ -66,6 +68,8 @@ EFFECTS = {
     "Training.accumulationAndReplicationReductionType": _DATA + "test_reduction_type",
     "Training.setMeanAccumulationAndReplicationReductionStrategy":
         _DATA + "test_running_mean_does_not_overflow_in_half",
+    "Training.optimizerOnHost":
+        "tests/own_step/test_on_host.py::test_gradients_are_left_for_the_program",
     "Training.recomputation": "tests/tasks/test_recompute.py::test_bytes",
     "Training.gradientClipping": "tests/optim/test_clipping.py::test_the_option",
     "Training.setAutomaticLossScaling":

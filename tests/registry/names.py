@@ -98,6 +98,13 @@ EXECUTOR = {
 }
 
 FILES = {
+    **{name: "tests/files/test_bundles.py::"
+             "test_both_programs_go_on_with_one_set_of_weights"
+       for name in ("save_bundle", "load_bundle")},
+    **{name: "tests/files/test_weights.py::test_there_and_back"
+       for name in ("save_weights", "load_weights")},
+    "convert_precision": "tests/api/test_precision_conversion.py::"
+                         "test_types_and_results[dtype0]",
     "load": "tests/files/test_files.py::test_training_goes_on_bit_for_bit",
     "PoplarExecutor.compileAndExport":
         "tests/files/test_files.py::test_export_before_the_first_call",
@@ -222,6 +229,10 @@ TRAINING = {
         "tests/optim/test_host_step.py::test_the_variant_stays_what_it_is",
     **{f"optim.{name}.step": _BESIDE + "test_steps_on_the_host_with_states_of_the_device"
        for name in ("Adam", "AdamW")},
+    "optim.MapGradients": "tests/own_step/test_map_gradients.py::test_what_it_takes",
+    **{f"optim.MapGradients.{method}": "tests/own_step/test_map_gradients.py::"
+       "test_groups_and_state_are_those_of_the_optimizer"
+       for method in ("step", "add_param_group", "state_dict", "load_state_dict")},
     "optim.SGD.step": _BESIDE + "test_a_closure_on_the_host",
     **{f"optim.{name}.load_torch_state_dict": _BESIDE + "test_a_state_of_torch"
        for name in _OPTIMIZERS},

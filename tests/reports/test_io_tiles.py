@@ -278,6 +278,17 @@ def test_meetings_of_equal_stages_only_cost_their_time(schedule):
     assert free < met < free * 1.01 + 8
 
 
+def test_meetings_of_unequal_stages_wait_for_the_slowest_of_each_round():
+    class Stages(Costs):
+        def task(self, task):
+            return [1.0, 9.0, 8.0, 9.0][task.stage] * (3 if task.part == "backward" else 1)
+
+    pipeline = Pipeline(4, 40, "grouped")
+    span = Simulation(Schedule(text_of(pipeline)), Stages(sync=1e-3)).span
+    rounds = 40 + 2 * 3
+    assert span < rounds * (9 + 27) + 1
+
+
 # -- files ---------------------------------------------------------------------------------------
 
 

@@ -19,9 +19,9 @@ ORDER = """
     _capture.decompose _capture.library _capture.graph _guards _capture.record _capture.functional
     _capture.loops _capture.functions _capture
     _translate ops
-    _weights _optimizer optim
+    _weights _optimizer optim _own_step
     _runtime _files
-    _executor executor models _torch_compile _estimate testing
+    _executor executor models files precision _torch_compile _estimate testing
     data _compat _command
     _args_parser _impl _poplar_executor _utils
     __init__ __main__

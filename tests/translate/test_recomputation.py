@@ -33,8 +33,15 @@ def _blocks(m, x):
         return F.mse_loss(recomputationCheckpoint(x.sin().cos()).tanh(), x)
 
 
-CASES = {"recomputation": _two_parts, "recomputation_views": _views,
-         "recomputation_blocks": _blocks}
+def _results(m, x):
+    """Operations with several results: all of them are kept, or none."""
+    y = F.layer_norm((x * m.w).exp(), (2,)).tanh()
+    y = recomputationCheckpoint(F.layer_norm(y.exp(), (2,)))
+    return F.mse_loss(recomputationCheckpoint(y.sin()).exp(), x)
+
+
+CASES = {"recomputation": _two_parts, "recomputation_results": _results,
+         "recomputation_views": _views, "recomputation_blocks": _blocks}
 
 
 @pytest.mark.parametrize("name", CASES)

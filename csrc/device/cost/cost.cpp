@@ -8,6 +8,7 @@
 #include "ir/copy.h"
 #include "ops/op_def.h"
 #include "support/error.h"
+#include "support/mutant.h"
 
 namespace poptorch::device {
 
@@ -58,9 +59,14 @@ const std::map<std::string, KnownRule>& rules() {
 
 // What the op says of itself goes before the settings of the program.
 Settings own_settings(const ir::Op& op, Settings settings) {
-  settings.memory_proportion =
-      op.attrs.get_float(ir::attr::available_memory, settings.memory_proportion);
-  if (const ir::Attr* partials = op.attrs.find(ir::attr::partials_type)) {
+  if (MUTANT(ignores_proportion)) settings.memory_proportion = Settings().memory_proportion;
+  if (MUTANT(ignores_partials)) settings.partial_bytes = Settings().partial_bytes;
+  if (!MUTANT(ignores_own_proportion)) {
+    settings.memory_proportion =
+        op.attrs.get_float(ir::attr::available_memory, settings.memory_proportion);
+  }
+  const ir::Attr* partials = op.attrs.find(ir::attr::partials_type);
+  if (partials != nullptr && !MUTANT(ignores_own_partials)) {
     settings.partial_bytes = *partials == ir::Attr("half") ? 2 : 4;
   }
   return settings;
@@ -84,7 +90,7 @@ Target compute_part(const Target& target, const Settings& settings) {
              " I/O tiles leave no tile to compute: an IPU of the target \"", target.name,
              "\" has ", target.tiles, " tiles. Use fewer I/O tiles.");
   Target part = target;
-  part.tiles -= settings.io_tiles;
+  if (!MUTANT(ignores_io_tiles)) part.tiles -= settings.io_tiles;
   return part;
 }
 

@@ -18,6 +18,7 @@ struct Settings {
   bool has_dithering = false;      // convolutions begin on tiles of their own
   int64_t io_tiles = 0;            // of an IPU: they transfer data and do not compute
   int64_t replicas = 1;
+  int64_t ipus = 1;  // of a replica
 
   bool operator==(const Settings&) const = default;
 };
@@ -28,6 +29,9 @@ struct Settings {
 inline constexpr ir::AttrName conv_sizes{std::string_view("conv_sizes")};
 // Of the ops that only order elements for the product, as im2col does: they cost nothing.
 inline constexpr ir::AttrName im2col{std::string_view("im2col")};
+
+// Of an all_gather that is only summed: an IPU exchanges the sums of the parts.
+inline constexpr ir::AttrName is_summed{std::string_view("is_summed")};
 
 struct Cost {
   // Cycles. They do not overlap.

@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "support/mutant.h"
+
 namespace poptorch::device {
 
 namespace {
@@ -32,7 +34,9 @@ class Member {
       : op_(op), target_(whole), settings_(settings) {}
 
   int64_t tiles(int64_t part) const {
-    const int64_t reserved = op_->attrs.get_int(name_reserved_tiles, reserved_tiles);
+    const int64_t reserved = MUTANT(ignores_reserved_tiles)
+                                 ? reserved_tiles
+                                 : op_->attrs.get_int(name_reserved_tiles, reserved_tiles);
     return std::max({target_.tiles * part / parts, reserved, int64_t{1}});
   }
 
@@ -97,7 +101,10 @@ void share(const std::vector<ir::Op*>& ops, const Target& target, const Settings
     const double middle = (low + high) / 2;
     (shares_for(members, middle, target.tiles) ? high : low) = middle;
   }
-  const double allowed = high * (1 + ops[0]->attrs.get_float(name_cycle_back_off, back_off));
+  const double share = MUTANT(ignores_back_off)
+                           ? back_off
+                           : ops[0]->attrs.get_float(name_cycle_back_off, back_off);
+  const double allowed = high * (1 + share);
   const Shares found = *shares_for(members, allowed, target.tiles);
   double slowest = 0, sum = 0;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -122,7 +129,8 @@ std::string text_of(const ir::Op& op, ir::AttrName name) {
 
 bool is_parallel(const ir::Op& op) {
   const ir::Attr* plan = op.attrs.find(name_plan_type);
-  return op.attrs.has(name_multi_conv) && (plan == nullptr || *plan == ir::Attr("parallel"));
+  const bool is_any = plan == nullptr || MUTANT(ignores_plan_type);
+  return op.attrs.has(name_multi_conv) && (is_any || *plan == ir::Attr("parallel"));
 }
 
 // Members that none of the others needs, in the order of the graph.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device/cost/steps.h"
+#include "support/mutant.h"
 
 namespace poptorch::device {
 
@@ -14,27 +15,17 @@ struct Groups {
   int64_t item = 2;
 };
 
-// Statistics of groups that several tiles share: their partial sums move.
-void add_statistics(Steps& steps, const Call& call, const Groups& g, double sums) {
-  const auto tiles = static_cast<double>(call.target.tiles);
-  const double inputs = call.share(g.elements, g.item);
-  const double depth = g.elements / g.rows;
-  const double rows = std::max(1.0, std::ceil(g.rows / tiles));
-  const double own = std::min(depth, inputs / rows);
-  steps.add_reduction(std::max(1.0, inputs / std::max(1.0, own)), std::max(1.0, own), g.item, sums);
-  const double left = std::ceil(depth / std::max(1.0, own));
-  if (left <= 1) return;
-  steps.add(reduce_cycles(rows, left, 4, call.target),
-            rows * left * 4 / call.target.exchange_bytes, sums);
+void add_statistics(Steps& steps, const Groups& g, double sums) {
+  steps.add_tree(g.rows, g.elements / g.rows, g.item, sums);
 }
 
 // The mean first, then the squares of what differs from it, which are made from the input and
 // summed: one sum of two at a time, and one more pass over the input.
 void add_stable_statistics(Steps& steps, const Call& call, const Groups& groups) {
-  add_statistics(steps, call, groups, 1);
+  add_statistics(steps, groups, 1);
   const double inputs = call.share(groups.elements, groups.item);
   steps.add_elementwise(inputs, groups.item, 3);
-  add_statistics(steps, call, groups, 1);
+  add_statistics(steps, groups, 1);
   steps.use_temporary(2 * inputs * static_cast<double>(groups.item));
 }
 
@@ -50,7 +41,7 @@ void add_scaling(Steps& steps, const Call& call, const Groups& groups, double cy
 Cost norm_cost(const Call& call, const Groups& groups, double sums, double cycles) {
   Steps steps(call);
   if (groups.elements == 0) return steps.cost;
-  add_statistics(steps, call, groups, sums);
+  if (sums > 0) add_statistics(steps, groups, sums);
   add_scaling(steps, call, groups, cycles);
   return steps.cost;
 }
@@ -61,7 +52,8 @@ Groups groups_of(const ir::Type& x, double rows) {
 
 // A norm that computes its statistics: mean and variance.
 Cost whole_norm_cost(const Call& call, const Groups& groups) {
-  if (!call.settings.has_stable_norm || groups.elements == 0) return norm_cost(call, groups, 2, 6);
+  const bool is_stable = call.settings.has_stable_norm && !MUTANT(ignores_stable_norm);
+  if (!is_stable || groups.elements == 0) return norm_cost(call, groups, 2, 6);
   Steps steps(call);
   add_stable_statistics(steps, call, groups);
   add_scaling(steps, call, groups, 6);

@@ -20,7 +20,8 @@ bool is_turned(const Call& call, size_t i) {
 // turned weights that of activations.
 void set_pass(Problem& problem, const Call& call, size_t left) {
   const ir::Attr* part = call.attrs().find(ir::attr::part);
-  if (part == nullptr || !(*part == ir::Attr("backward"))) return;
+  const bool is_forward = call.attrs().has(ir::attr::recompute);  // once more
+  if (part == nullptr || !(*part == ir::Attr("backward")) || is_forward) return;
   if (is_turned(call, left)) {
     problem.pass = Pass::weight_update;
     problem.is_layer = true;

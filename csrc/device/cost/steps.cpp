@@ -51,6 +51,12 @@ double size_of_activations(const Problem& p) {
          static_cast<double>(p.field[0].input * p.field[1].input);
 }
 
+// Sum of `elements` of a tile by all its workers; those that share a sum add theirs up.
+double own_cycles(double elements, int64_t item_bytes, const Target& target) {
+  constexpr double base = 39;
+  return workers_cycles(std::ceil(elements * static_cast<double>(item_bytes) / 8), 3, target, base);
+}
+
 }  // namespace
 
 double Call::share(double elements, int64_t item_bytes) const {
@@ -94,6 +100,26 @@ void Steps::add_copy(double elements, int64_t item_bytes, double times) {
 
 void Steps::add_reduction(double outputs, double depth, int64_t item_bytes, double times) {
   add(reduce_cycles(outputs, depth, static_cast<double>(item_bytes), call_.target), 0, times);
+}
+
+void Steps::add_tree(double outputs, double depth, int64_t item_bytes, double times,
+                     bool is_cast) {
+  const auto tiles = static_cast<double>(call_.target.tiles);
+  const double inputs = call_.share(outputs * depth, item_bytes);
+  const double own_outputs = std::max(1.0, std::ceil(outputs / tiles));
+  const double own = std::min(depth, std::max(1.0, inputs / own_outputs));
+  const double left = std::ceil(depth / own);
+  add(own_cycles(inputs, item_bytes, call_.target), 0, times);
+  const double stages = left <= 1 ? 0 : left >= 8 ? 2 : 1;
+  const double factor = stages == 0 ? 1 : std::ceil(std::pow(left, 1 / stages));
+  for (double stage = stages; stage > 0; --stage) {
+    const double part = std::ceil(outputs * std::pow(factor, stage - 1) / tiles);
+    add(own_cycles(part * factor, 4, call_.target),
+        part * factor * 4 / call_.target.exchange_bytes, times);
+  }
+  // Fitted to ten rows, one step.
+  if (is_cast && item_bytes == 2 && stages > 0) add_elementwise(own_outputs, 4, 1, times);
+  use_temporary(4 * outputs * left / tiles);
 }
 
 void Steps::add_product(const Problem& problem, double times) {

@@ -36,6 +36,11 @@ class Steps {
   void add_copy(double elements, int64_t item_bytes, double times = 1);
   // Sum of `depth` elements each to `outputs` on a tile.
   void add_reduction(double outputs, double depth, int64_t item_bytes, double times = 1);
+  // Sums of `depth` elements of a tensor that is spread over the tiles, `times` of them, one after
+  // the other: each tile sums its part, then a tree of tiles the rest. Partial sums of float16 are
+  // float32; those that are the result are cast.
+  void add_tree(double outputs, double depth, int64_t item_bytes, double times = 1,
+                bool is_cast = false);
   // By the planner; returns the cycles.
   void add_product(const Problem& problem, double times = 1);
   void use_temporary(double bytes);

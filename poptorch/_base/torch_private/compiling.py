@@ -1,12 +1,16 @@
 """Private names of torch that a backend of torch.compile needs. Importing them takes seconds."""
 
+import itertools
 from collections.abc import Callable
 
 import torch
 from torch._dynamo.backends.common import aot_autograd as aot_autograd
+from torch._dynamo.convert_frame import compile_lock as compile_lock
 from torch._functorch.partitioners import (
     min_cut_rematerialization_partition as min_cut_rematerialization_partition,
 )
+
+_numbers = itertools.count()
 
 
 def boxed(function):
@@ -15,12 +19,42 @@ def boxed(function):
     return function
 
 
+def returned_results() -> int:
+    """The number of first results of the forward graph, which is being compiled, that are not kept
+    for the backward pass."""
+    return torch._guards.TracingContext.get().fw_metadata.num_forward_returns
+
+
 def dimension_order(traced: torch.Tensor) -> tuple[int, ...] | None:
     """The dimensions of a traced tensor, from the largest stride; None: row-major."""
     strides = [stride if isinstance(stride, int) else stride.node.hint
                for stride in traced.stride()]
     order = tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
     return None if order == tuple(range(len(strides))) else order
+
+
+class _TracingSettings:
+    """Settings of Dynamo while it traces and calls what ``compile`` compiles."""
+
+    # Recurrent layers are traced, and a call checks whether hooks were added or removed.
+    _change = staticmethod(torch._dynamo.config._make_closure_patcher(
+        allow_rnn=True, skip_nnmodule_hook_guards=False))
+
+    def __enter__(self):
+        self._revert = self._change()
+
+    def __exit__(self, *_):
+        self._revert()
+
+
+def compile(function: Callable, backend: Callable, recompile_limit: int) -> Callable:
+    """``torch.compile`` with ``_TracingSettings`` and a cache of its own."""
+    def called(graph, inputs):
+        return backend(graph, inputs)
+
+    called.backend_ctx_ctor = _TracingSettings
+    return torch._dynamo.optimize(
+        backend=called, recompile_limit=recompile_limit, isolate_recompiles=True)(function)
 
 
 def set_call(module: torch.nn.Module, make: Callable[[Callable], Callable]) -> None:
@@ -32,4 +66,6 @@ def set_call(module: torch.nn.Module, make: Callable[[Callable], Callable]) -> N
     def call(*args, **kwargs):
         return module._call_impl(*args, **kwargs)
 
+    # Dynamo learns by file, line and name which sizes change: those of one module only.
+    call.__code__ = call.__code__.replace(co_name=f"call_{next(_numbers)}")
     module._compiled_call_impl = make(call)

@@ -27,6 +27,7 @@ from torch.utils import checkpoint as checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import _StopRecomputationError as StopRecomputation  # noqa: F401
 
+from poptorch._base.layout import has_symbolic_sizes
 from poptorch._base.pytree.structure import map_only
 
 _CPU = torch.device("cpu")
@@ -405,6 +406,9 @@ def as_in_eager(keeps_gradients: bool):
 def has_fused_attention(*arguments, **named) -> bool:
     """Whether eager has one kernel for scaled_dot_product_attention of such operands, the arguments
     of ``torch._fused_sdp_choice``. Its result has the strides of the query."""
+    if any(map(has_symbolic_sizes, (*arguments, *named.values()))):
+        return False
+
     def real(tensor):
         like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
         return like.requires_grad_(tensor.requires_grad)

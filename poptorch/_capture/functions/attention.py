@@ -62,9 +62,9 @@ def _whole(capture, q, k, v, mask, dropout_p, is_causal, scale, like_query: bool
         mask = _mask_in_four(mask, leading, batch, heads)
         if mask.dtype is not torch.bool:
             mask = mask.to(q.dtype)
-    salt = capture.draw_salt() if dropout_p > 0.0 else 0
+    salt, rng = _random(capture, dropout_p)
     out, _ = ops.attention(q4, k4, v4, mask, float(dropout_p), is_causal, float(scale), salt,
-                           like_query)
+                           like_query, rng)
     return out if len(leading) == 2 else out.reshape(*leading, *out.shape[-2:])
 
 
@@ -83,8 +83,13 @@ def _mask_in_four(mask, leading, batch: int, heads: int):
 
 def _by_steps(capture, q, k, v, mask, dropout_p, is_causal, scale):
     """For a mask that takes a gradient."""
-    salt = capture.draw_salt() if dropout_p > 0.0 else 0
-    return attended(q, k, v, mask, float(dropout_p), is_causal, scale, salt)
+    return attended(q, k, v, mask, float(dropout_p), is_causal, scale,
+                    *_random(capture, dropout_p))
+
+
+def _random(capture, dropout_p: float):
+    """The salt and the random state of attention with dropout."""
+    return (capture.draw_salt(), capture.random_state()) if dropout_p > 0.0 else (0, None)
 
 
 HANDLERS = {

@@ -29,7 +29,7 @@ def _dropout(capture, x, p, training, inplace, shape=None):
     if p == 1.0:
         out = x * 0.0
     elif shape is None:
-        out = ops.dropout(x, float(p), capture.draw_salt())
+        out = ops.dropout(x, float(p), capture.draw_salt(), capture.random_state())
     else:
         out = x * _mask(capture, x, p, shape)
     return x.copy_(out) if inplace else out
@@ -38,7 +38,7 @@ def _dropout(capture, x, p, training, inplace, shape=None):
 def _mask(capture, x, p, shape):
     """Zero where dropped, ``1 / (1 - p)`` elsewhere; has the strides of ``x``, if it has its
     sizes."""
-    mask = ops.dropout(x.new_ones(shape), float(p), capture.draw_salt())
+    mask = ops.dropout(x.new_ones(shape), float(p), capture.draw_salt(), capture.random_state())
     return capture.recorder.as_copy_of(x, mask) if shape == x.shape else mask
 
 

@@ -52,12 +52,13 @@ class Functions(private.TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         refusals = self._capture.refusals
-        try:
+        if refusals is None:
             return self._seen(func, types, args, kwargs)
+        try:
+            out = self._seen(func, types, args, kwargs)
         except Exception as error:
-            if refusals is None:
-                raise
             return refusals.stand_in(self._capture, func, args, kwargs or {}, error)
+        return refusals.derived(self._capture, func, args, kwargs or {}, out)
 
     def _seen(self, func, types, args, kwargs):
         is_last = func is torch.autograd.grad and self._capture.recorder.in_backward
@@ -223,7 +224,7 @@ def _backward(capture, func, /, *args, **kwargs):
 def _composite(capture, func, /, *args, **kwargs):
     """A function of torch whose own calls have handlers: its body runs under the mode again."""
     with capture.functions:
-        return _without_overrides(func)(*args, **kwargs)
+        return without_overrides(func)(*args, **kwargs)
 
 
 def _gradients(capture, func, /, *args, **kwargs):
@@ -242,7 +243,7 @@ def _gradients(capture, func, /, *args, **kwargs):
 
 
 @functools.cache
-def _without_overrides(func):
+def without_overrides(func):
     """``func`` without the check that would send it to the mode once more."""
     names = dict(func.__globals__)
     names["has_torch_function"] = lambda *tensors: False

@@ -66,7 +66,7 @@ class _Layers:
         if private.is_transformed():
             return F.dropout(x, self.dropout)
         return x * 0.0 if self.dropout == 1.0 else ops.dropout(
-            x, self.dropout, capture.draw_salt())
+            x, self.dropout, capture.draw_salt(), capture.random_state())
 
 
 def of_lengths(cell, lengths, stops: tuple):

@@ -238,9 +238,10 @@ class Losses:
         if not self._unreduced:
             return error_at(
                 "[loss] Couldn't find a loss in graph: no loss function of torch.nn.functional "
-                f"was called in forward, and nothing is marked. Compute the loss in forward and "
-                f"mark it: {mark}. (What torch.jit.script or torch.jit.trace made calls no "
-                f"function of Python: compute the loss in a module around it.)", None)
+                f"was called in forward, and nothing is marked. Pass loss= to "
+                f"poptorch.trainingModel, or compute the loss in forward and mark it: {mark}. "
+                f"(What torch.jit.script or torch.jit.trace made calls no function of Python: "
+                f"compute the loss in a module around it.)", None)
         last = self._unreduced[-1]
         return error_at(
             f"[loss] Couldn't find a loss in graph: the {last.name} of {last.where} does not "

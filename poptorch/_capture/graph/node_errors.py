@@ -8,6 +8,8 @@ from poptorch._capture.graph import replay
 from poptorch._capture.graph.source_location import Places
 from poptorch.errors import Error, also, error_at, placed
 
+_NO_CUDA = "Torch not compiled with CUDA enabled"  # of a call such as x.cuda()
+
 
 def of_node(error: Exception, node: torch.fx.Node) -> Exception:
     """What the caller is to see of an exception while a recorded operation is worked on."""
@@ -33,9 +35,11 @@ def _call_of(node: torch.fx.Node) -> tuple:
 
 
 def refused_by_torch(refusal: Exception, call: tuple, place, module: str) -> Error:
-    text = (f"{sentence(refusal)} PyTorch refuses {described(call)} in any program: change the "
-            f"arguments.")
-    return of_class(refusal, name_of(call[0]), text, place, module)
+    if _NO_CUDA in str(refusal):
+        advice = f"Remove {described(call)}: poptorch moves tensors to the device itself."
+    else:
+        advice = f"PyTorch refuses {described(call)} in any program: change the arguments."
+    return of_class(refusal, name_of(call[0]), f"{sentence(refusal)} {advice}", place, module)
 
 
 def of_class(cause: Exception, name: str, text: str, place, module: str) -> Error:

@@ -2,7 +2,8 @@
 
 Each has a schema, a rule for the results' shapes and types, and a formula for its gradient. They
 have no implementation for real tensors: the op rows of the same names describe what they compute.
-Random ones take a ``salt`` that names the place of the call.
+Random ones take a ``salt`` that names the place of the call, and the random state ``rng``; None:
+that of the program.
 """
 
 import torch
@@ -78,22 +79,24 @@ def empty_part(x: torch.Tensor) -> torch.Tensor:
 
 
 def _keep_dropout(ctx, inputs, output):
-    _, ctx.p, ctx.salt = inputs
+    _, ctx.p, ctx.salt, rng = inputs
+    keep(ctx, rng)
 
 
 def _dropout_gradient(ctx, gradient):
-    # The same op: the mask follows from the salt.
-    return ops.dropout(gradient, ctx.p, ctx.salt),
+    # The same op: the mask follows from the salt and the random state.
+    return ops.dropout(gradient, ctx.p, ctx.salt, *kept(ctx)),
 
 
-def _dropout(x, p, salt):
+def _dropout(x, p, salt, rng=None):
     with private.without_modes():
         strides = product_strides(x)  # of x and its mask
     return torch.empty_strided(x.shape, strides, dtype=x.dtype)
 
 
-define("dropout(Tensor x, float p, int salt) -> Tensor", _dropout, _keep_dropout,
+define("dropout(Tensor x, float p, int salt, Tensor? rng=None) -> Tensor", _dropout, _keep_dropout,
        _dropout_gradient)
+define("random_state() -> Tensor", lambda: torch.empty(4, dtype=torch.int32))
 
 
 # -- batch norm --------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ define("batch_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor mean, 
 # -- attention ---------------------------------------------------------------------------------
 
 
-def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query):
+def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query, rng=None):
     rows = q.shape[:-1]
     out = empty_copy(q) if like_query else q.new_empty(*rows, v.shape[-1])
     return out, q.new_empty(rows, dtype=statistics_dtype(q))
@@ -206,19 +209,21 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, salt, like_query):
 
 def _keep_attention(ctx, inputs, output):
     ctx.mark_non_differentiable(output[1])
-    keep(ctx, *inputs[:4], output[1])
+    keep(ctx, *inputs[:4], output[1], inputs[9])
     ctx.settings = inputs[4:8]
 
 
 def _attention_gradient(ctx, gradient, _):
+    *operands, logsumexp, rng = kept(ctx)
     if torch.is_grad_enabled():
         return double_backward.differentiable(
-            lambda *operands: (attended(*operands, *ctx.settings),), kept(ctx)[:4],
+            lambda *operands: (attended(*operands, *ctx.settings, rng),), operands,
             ctx.needs_input_grad[:4], (gradient,))
-    return _wanted(ctx, ops.attention_backward(gradient, *kept(ctx), *ctx.settings))
+    return _wanted(ctx, ops.attention_backward(gradient, *operands, logsumexp, *ctx.settings,
+                                               rng))
 
 
-def attended(q, k, v, mask, dropout_p, is_causal, scale, salt):
+def attended(q, k, v, mask, dropout_p, is_causal, scale, salt, rng=None):
     """Attention by operations on the scores."""
     dtype, wide = q.dtype, computed_in(q.dtype)
     q, k, v = (t.to(wide) for t in (q, k, v))
@@ -231,14 +236,14 @@ def attended(q, k, v, mask, dropout_p, is_causal, scale, salt):
     reads = (scores != -torch.inf).any(-1, keepdim=True)  # a row that sees nothing gives zeros
     weights = torch.softmax(scores.masked_fill(~reads, 0.0), dim=-1) * reads
     if dropout_p > 0.0:
-        weights = ops.dropout(weights, dropout_p, salt)
+        weights = ops.dropout(weights, dropout_p, salt, rng)
     return torch.matmul(weights, v).to(dtype)
 
 
 _SETTINGS = "float dropout_p, bool is_causal, float scale, int salt"
 define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, {_SETTINGS}, "
-       "bool like_query) -> (Tensor, Tensor)", _attention, _keep_attention,
+       "bool like_query, Tensor? rng=None) -> (Tensor, Tensor)", _attention, _keep_attention,
        _attention_gradient)
 define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, "
-       f"Tensor logsumexp, {_SETTINGS}) -> (Tensor, Tensor, Tensor)",
+       f"Tensor logsumexp, {_SETTINGS}, Tensor? rng=None) -> (Tensor, Tensor, Tensor)",
        lambda grad, q, k, v, *others: tuple(x.new_empty(x.shape) for x in (q, k, v)))

@@ -32,6 +32,11 @@ _WRONG_LAYOUT_RULES = {aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlo
                          for name in (loss, f"{loss}_backward"))}
 
 
+# Torch's rules give the statistics the type of the images; eager's are float32 with 16-bit images.
+_BATCH_NORMS = {aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
+                aten._native_batch_norm_legit.no_stats,
+                aten._native_batch_norm_legit_functional.default}
+
 # Torch's rules take empty images, which these refuse. Of some a gradient would end the process.
 _REFUSING_EMPTY = {aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default,
                    aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec,
@@ -47,6 +52,8 @@ def has_wrong_rule(func, args) -> bool:
                    for index in args[1])
     if func is aten.nll_loss2d_forward.default:  # the others give one number
         return args[3] == 0 and not are_row_major(args)
+    if func in _BATCH_NORMS:
+        return args[0].dtype in (torch.float16, torch.bfloat16)
     if func in _REFUSING_EMPTY and args[0].numel() == 0:
         return True
     return func in WRONG_RULES or func in _WRONG_LAYOUT_RULES and not are_row_major(args)

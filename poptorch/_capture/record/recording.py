@@ -275,6 +275,10 @@ class Recording:
         recorded before it has an autograd node needs it: its gradient has its block and place."""
         self._meta(None)
 
+    def origin_of(self, node) -> dict | None:
+        """What is known about the call that an autograd node computes the gradient of."""
+        return self._origin.get(node._sequence_nr())
+
     def _backward_meta(self, val) -> dict:
         number = private.backward_sequence_number()
         origin = self._origin.get(number)

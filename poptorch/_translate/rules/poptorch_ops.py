@@ -35,6 +35,19 @@ def _place_in_group(e, node, x, replicas, size, orthogonal):
     return e.op("remainder", number, e.constant(size, torch.int32))
 
 
+@register("poptorch::random_state")
+def _random_state(e, node):
+    return e.op("clone", e.rng())
+
+
+@register("poptorch::cross_entropy", "poptorch::cross_entropy_backward")
+def _cross_entropy(e, node, *arguments):
+    *operands, reduction, ignore_index = arguments
+    name = node.target._schema.name.removeprefix("poptorch::")
+    found = e.ops(name, operands, {"reduction": reduction, "ignore_index": ignore_index})
+    return found if name == "cross_entropy" else found[0]
+
+
 @register("poptorch::custom_op")
 def _custom_op(e, node, inputs, domain, name, version, settings):
     attrs = {"domain": domain, "op": name, "version": version, "settings": json.loads(settings)}

@@ -15,9 +15,9 @@ class Edit(NamedTuple):
         file: path in the package.
         old: text that stands there once.
         new: what the copy has instead.
-        judge: what has to find it: ``programs``, or the histories of ``weights``
+        judge: what has to find it: ``programs``, the histories of ``weights``
             (test_weight_histories.py), ``groups`` (test_group_histories.py) or ``optimizers``
-            (test_optimizer_histories.py).
+            (test_optimizer_histories.py), or a test, ``tests/FILE.py::NAME``.
     """
 
     name: str
@@ -56,6 +56,11 @@ EDITS = (
     Edit("micro_batches_are_summed", "with accumulation, gradients are summed where their mean is "
          "wanted", "_translate/program.py",
          "1.0 / reduction.of(self.spec, total, spec.name).each", "1.0"),
+    Edit("ignores_serialization", "a serialized product is computed at once",
+         "_translate/rules/poptorch_ops.py",
+         "    rank, dtype = len(lhs.sizes), e.dtype_of(lhs)\n",
+         "    rank, dtype, factor = len(lhs.sizes), e.dtype_of(lhs), 1\n",
+         "tests/device/test_settings.py::test_a_serialized_product_takes_less_memory"),
     Edit("published_is_no_news", "what copyWeightsToDevice gave one program is not new to others",
          _OWNERSHIP, """        self.version += 1
         self.copies[program] = self.version

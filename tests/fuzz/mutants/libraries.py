@@ -19,11 +19,18 @@ FOLDER = ROOT / "build" / "mutants"
 LIST = ROOT / "csrc" / "support" / "mutants.def"
 
 _ROW = re.compile(r'^MISTAKE\((\w+), "([^"]+)"\)$', flags=re.MULTILINE)
+_IGNORED = re.compile(r'^IGNORED\((\w+), "([^"]+)",\n +"([^"]+)"\)$', flags=re.MULTILINE)
 
 
 def mistakes() -> dict[str, str]:
     """The mistakes of the C++ part: name and what goes wrong."""
-    return dict(_ROW.findall(LIST.read_text()))
+    text = LIST.read_text()
+    return dict(_ROW.findall(text)) | {name: doc for name, doc, _ in _IGNORED.findall(text)}
+
+
+def tests() -> dict[str, str]:
+    """The tests that see the settings that are ignored: by the name of the mutant."""
+    return {name: test for name, _, test in _IGNORED.findall(LIST.read_text())}
 
 
 def all_mutants() -> dict[str, str]:
@@ -33,7 +40,13 @@ def all_mutants() -> dict[str, str]:
 
 def judge_of(mutant: str) -> str:
     """What has to find a mutant, see :class:`Edit`."""
-    return next((edit.judge for edit in EDITS if edit.name == mutant), "programs")
+    judges = tests() | {edit.name: edit.judge for edit in EDITS}
+    return judges.get(mutant, "programs")
+
+
+def is_shipped(judge: str) -> bool:
+    """Whether a judge looks for edits of the Python part alone."""
+    return judge in ("weights", "groups", "optimizers")
 
 
 def build(chosen: list[str] | None = None) -> None:
@@ -44,15 +57,15 @@ def build(chosen: list[str] | None = None) -> None:
     """
     shutil.rmtree(FOLDER / "edited", ignore_errors=True)
     _lay_out(FOLDER / "shipped", ROOT / "poptorch")
-    is_built = chosen is None or any(judge_of(name) == "programs" for name in chosen)
+    is_built = chosen is None or not all(is_shipped(judge_of(name)) for name in chosen)
     if is_built:
         subprocess.run([sys.executable, "setup.py", "-q", "build_mutants"], cwd=ROOT, check=True)
         _lay_out(FOLDER / "lib", FOLDER / "lib" / "poptorch")
     for edit in EDITS:
-        if is_built or edit.judge != "programs":
+        if is_built or is_shipped(edit.judge):
             folder = FOLDER / "edited" / edit.name
-            _lay_out(folder, FOLDER / "lib" / "poptorch" if edit.judge == "programs"
-                     else ROOT / "poptorch")
+            _lay_out(folder, ROOT / "poptorch" if is_shipped(edit.judge)
+                     else FOLDER / "lib" / "poptorch")
             _apply(edit, folder)
 
 
@@ -79,7 +92,7 @@ def folder_of(mutant: str, judge: str = "programs") -> Path:
     edited = FOLDER / "edited" / mutant
     if mutant in {edit.name for edit in EDITS}:
         return edited
-    return FOLDER / ("lib" if judge == "programs" else "shipped")
+    return FOLDER / ("shipped" if is_shipped(judge) else "lib")
 
 
 def environment_of(mutant: str, judge: str = "programs") -> dict[str, str]:

@@ -8,6 +8,14 @@ import time
 from typing import NamedTuple
 
 from tests.fuzz.mutants.libraries import environment_of, folder_of, judge_of
+from tests.package_links import ROOT
+
+# poptorch first: it must be that of the mutant.
+_TEST = """
+import sys, poptorch, pytest
+assert poptorch.__file__.startswith(sys.argv[1]), poptorch.__file__
+sys.exit(pytest.main(["-x", "-q", "-n0", "-p", "no:cacheprovider", sys.argv[2]]))
+"""
 
 
 class Found(NamedTuple):
@@ -62,6 +70,8 @@ class Trials:
         """Judges programs until one is wrong because of the mutant."""
         begin, seed, end = time.monotonic(), self.first, self.first + self.count
         found, judge = None, judge_of(mutant)
+        if "::" in judge:
+            return Result(mutant, 1, time.monotonic() - begin, self._by_test(mutant, judge))
         while seed < end and found is None:
             found = _search(mutant, judge, seed, end - seed)
             if found is None:
@@ -71,6 +81,13 @@ class Trials:
                 found = None
         programs = seed - self.first if found else self.count
         return Result(mutant, programs, time.monotonic() - begin, found)
+
+    def _by_test(self, mutant: str, test: str) -> Found | None:
+        """Whether a test fails because of the mutant."""
+        if _fails("", test):
+            self.own[test, 0] = Found(0, "wrong", test)
+            return None
+        return Found(0, "wrong", test) if _fails(mutant, test) else None
 
     def _is_own(self, judge: str, seed: int) -> bool:
         """Whether the program or history is wrong without a mutant, too."""
@@ -83,6 +100,18 @@ class Trials:
                 else:
                     self.own[key] = found
             return key in self.own
+
+
+def _fails(mutant: str, test: str) -> bool:
+    """Whether a test fails with the package of a mutant."""
+    folder = folder_of(mutant, test)
+    process = subprocess.run([sys.executable, "-c", _TEST, str(folder), str(ROOT / test)],
+                             cwd=folder, env=environment_of(mutant, test), text=True,
+                             capture_output=True)
+    if process.returncode > 1:
+        raise SystemExit(f"[mutants] {test} does not start with {mutant or 'no mutant'}:\n"
+                         f"{process.stdout}{process.stderr}")
+    return process.returncode == 1
 
 
 def _search(mutant: str, judge: str, first: int, count: int) -> Found | None:

@@ -1,0 +1,124 @@
+"""What ``python -m poptorch cache`` does."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from poptorch._files.cache import SUFFIX, Entry, Folder
+from poptorch._files.cache_difference import differences, nearest
+from poptorch.errors import Error
+
+EXAMPLES = ("python -m poptorch cache list --dir cache", "python -m poptorch cache why --dir cache",
+            "python -m poptorch cache prune --dir cache --max-bytes 1000000000")
+
+
+def add_parser(commands) -> None:
+    """Adds the command to a parser."""
+    top = commands.add_parser(
+        "cache", help="list, compare and remove compiled programs of a cache",
+        epilog="Examples: " + "; ".join(EXAMPLES))
+    parts = top.add_subparsers(required=True, metavar="action")
+    for name, run, words in (
+            ("list", list_entries, "list the entries, the one that was used last first"),
+            ("why", why, "say why an entry was compiled: how it differs from the nearest one"),
+            ("prune", prune, "remove what killed processes left, and damaged entries")):
+        part = parts.add_parser(name, help=words)
+        part.add_argument("--dir", default=os.environ.get("POPTORCH_CACHE_DIR"),
+                          help="the folder; default: POPTORCH_CACHE_DIR")
+        if name == "prune":
+            part.add_argument("--max-bytes", type=int, help="also remove the entries that have not "
+                              "been used for longest, until so many bytes are left; 0: all")
+        else:
+            part.add_argument("--json", action="store_true", help="as JSON")
+        if name == "why":
+            part.add_argument("entry", nargs="?", help="the beginning of its name; default: the "
+                              "one that was compiled last")
+        part.set_defaults(run=run)
+
+
+def list_entries(arguments) -> None:
+    """Prints a line for each entry."""
+    rows = [_row(path) for path in _folder(arguments).entries()]
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        print(f"{row['name'][:12]}  {row['bytes'] / 2**20:8.1f} MiB  used {row['used']}  "
+              f"{row['title']}")
+        print(f"    {row['arguments']}"[:80])
+    print(f"{len(rows)} entries, {sum(row['bytes'] for row in rows) / 2**20:.1f} MiB")
+
+
+def why(arguments) -> None:
+    """Prints how an entry differs from the nearest one that is older."""
+    paths = _folder(arguments).entries()
+    if arguments.entry is None:
+        chosen = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
+    else:
+        chosen = next((path for path in paths if path.name.startswith(arguments.entry)), None)
+    if chosen is None:
+        what = f"no entry {arguments.entry!r}" if arguments.entry else "no entries"
+        raise Error(f"[cache] {arguments.dir} has {what}. `python -m poptorch cache list` shows "
+                    f"the entries.")
+    entry = Entry(chosen)
+    made = chosen.stat().st_mtime_ns
+    others = [_opened(path) for path in paths if path != chosen and path.stat().st_mtime_ns <= made]
+    other = nearest(entry, list(filter(None, others)))
+    found = [] if other is None else differences(other, entry)
+    if arguments.json:
+        print(json.dumps({"name": _name(chosen), "nearest": other and _name(other.path),
+                          "differences": found}, indent=2))
+        return
+    print(f"{_name(chosen)[:12]}  {entry.manifest['title']}")
+    if other is None:
+        print("was compiled first: no older entry is left.")
+        return
+    print(f"was compiled because it differs from {_name(other.path)[:12]}  "
+          f"{other.manifest['title']}:")
+    for line in found:
+        print(f"  {line}")
+
+
+def prune(arguments) -> None:
+    """Removes entries, and prints what was removed."""
+    folder = _folder(arguments)
+    removed = folder.clean()
+    for path in folder.entries():
+        if _opened(path) is None:
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    if arguments.max_bytes is not None:
+        removed += folder.shrink(arguments.max_bytes)
+    for path in removed:
+        print(f"removed {path}")
+    print(f"{len(removed)} files removed, {len(folder.entries())} entries left")
+
+
+def _folder(arguments) -> Folder:
+    if not arguments.dir:
+        raise Error("[cache] no folder is given. Pass --dir, or set POPTORCH_CACHE_DIR.")
+    if not os.path.isdir(arguments.dir):
+        raise Error(f"[cache] {arguments.dir} is not a folder. Pass the one that "
+                    f"enableExecutableCaching() was given.")
+    return Folder(arguments.dir, 0)
+
+
+def _opened(path: Path) -> Entry | None:
+    try:
+        return Entry(path)
+    except Error:
+        return None
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix(SUFFIX)
+
+
+def _row(path: Path) -> dict:
+    status, entry = path.stat(), _opened(path)
+    about = {"title": "damaged", "arguments": "", "settings": {}, "facts": {}} \
+        if entry is None else entry.manifest
+    used = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.st_atime))
+    return {"name": _name(path), "bytes": status.st_size, "used": used,
+            **{key: about[key] for key in ("title", "arguments", "settings", "facts")}}

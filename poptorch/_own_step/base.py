@@ -1,0 +1,117 @@
+"""What links to optimizers have in common whose ``step()`` runs on the host."""
+
+import torch
+
+from poptorch._base.logging import logger
+from poptorch._optimizer import checks
+from poptorch._optimizer.gradient_factor import GradientFactor
+from poptorch.errors import Error
+
+
+class StepOnHost:
+    """Connects an executor with an optimizer; the methods are those of ``OptimizerLink``.
+
+    Raises an Error if the optimizer holds no parameter of the module.
+    """
+
+    has_loss_scale = has_loaded = False
+    what = ""  # how step() runs, for messages
+
+    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer):
+        self._module, self._has_warned_of_others = module, False
+        self._current = None  # the layout of the current program
+        self._iterations = 1
+        self._use(optimizer, "trainingModel")
+
+    def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        others, held = checks.check_members(optimizer, self._module, where)
+        if others and not self._has_warned_of_others:
+            self._has_warned_of_others = True
+            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
+                           "%s; this executor does not train them.", others, held,
+                           type(optimizer).__name__, type(self._module).__name__)
+        self.optimizer = optimizer
+
+    def set(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes another optimizer, with a state of its own."""
+        if optimizer is not self.optimizer:
+            self._use(optimizer, "setOptimizer")
+
+    def numbers(self) -> list[list[float]]:
+        """None is checked when a file is read."""
+        return []
+
+    def has_begun(self) -> bool:
+        """Whether the optimizer has a state."""
+        return bool(self.optimizer.state)
+
+    def exported(self) -> torch.optim.Optimizer:
+        return self.optimizer
+
+    def loaded_with_program(self) -> None:
+        """The state is that of the optimizer."""
+
+    def check_values(self) -> None:
+        checks.check_differentiable(self.optimizer)
+
+    # -- the programs of the executor ----------------------------------------------------------
+
+    def compiled(self, program, executable, can_run: bool) -> None:
+        self.select(program)
+
+    def select(self, program) -> None:
+        self._current = program.optimizer
+
+    def forget(self, program=None) -> None:
+        if program is None or program.optimizer is self._current:
+            self._current = None
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._current is not None
+
+    def recompile_reason(self, program=None) -> str | None:
+        return None
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def before_run(self, call) -> bool:
+        """Whether the program suits the update; nothing is to be sent."""
+        return True
+
+    def after_run(self) -> None:
+        """All is in the store of weights."""
+
+    def ended(self, call) -> None:
+        """Nothing is left to do."""
+
+    # -- what translate reads ------------------------------------------------------------------
+
+    def sum_dtypes(self, gradients: dict[str, tuple]) -> dict[str, torch.dtype]:
+        return {name: dtype for name, (_, dtype) in gradients.items()}
+
+    def has_half_sums(self) -> bool:
+        return any(p.dtype in (torch.float16, torch.bfloat16)
+                   for _, p in checks.parameters(self._module) if p.requires_grad)
+
+    def adds_to_velocities(self, spec, params) -> bool:
+        return False
+
+    def factor(self, e, spec, program, gradients: dict, scaling) -> tuple:
+        if scaling is not None:
+            raise Error(f"[Training.setAutomaticLossScaling] step() of "
+                        f"{type(self.optimizer).__name__} {self.what}, and automatic loss scaling "
+                        f"skips updates on the device. Turn it off, or use an optimizer of "
+                        f"poptorch.optim on the device.")
+        self._iterations = spec.device_iterations
+        is_wide = any(value.dtype == "f64" for value in gradients.values())
+        wide = torch.float64 if is_wide else torch.float32
+        factor = GradientFactor(None, wide, spec, gradients, program.shards)
+        if spec.clip_norm is not None:
+            factor.clip_norm(e, [e.constant(spec.clip_norm, wide)])
+        if spec.clip_value is not None:
+            gradients = {**gradients, **factor.clip_values(e, spec.clip_value)}
+        return gradients, factor
+
+    def whole_states(self, params: dict[str, torch.Tensor]) -> dict[str, str]:
+        return dict.fromkeys(params, f"step() of {type(self.optimizer).__name__} {self.what}")

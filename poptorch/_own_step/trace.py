@@ -1,0 +1,318 @@
+"""Records the torch calls of ``step()``, and compares a later ``step()`` with the record.
+
+``step()`` runs on the host, in Python, for each update. A mode answers its torch calls with tensors
+without data. The first time the calls are recorded. Later each call is compared with the recorded
+one, which costs a microsecond, and only the numbers of the calls are taken: the device gets them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+
+import torch
+
+from poptorch._base.layout import memory_of
+from poptorch._base.torch_private.basic import pytree
+from poptorch._base.torch_private.tracing import (
+    DataDependentOutputException,
+    DispatchMode,
+    DynamicOutputShapeException,
+    FakeTensor,
+    TorchFunctionMode,
+)
+from poptorch._capture.graph.source_location import Places
+from poptorch._own_step.calls import (
+    DATA_SET,
+    FACTORIES,
+    GRAD_GET,
+    GRAD_SET,
+    METADATA,
+    foreach_calls,
+    is_random,
+    is_written_in_place,
+    numbers_taken,
+)
+from poptorch._own_step.host_state import is_number
+from poptorch.errors import error_at
+
+INSTEAD = "Set options.Training.optimizerOnHost(True), which runs step() on the host"
+_NUMBER = ("number",)
+
+
+class Differs(Exception):
+    """``step()`` makes other calls than those that were recorded."""
+
+
+class Restart(Exception):
+    """A tensor that was taken for a number of the host depends on the device: begin again."""
+
+
+@dataclass
+class Call:
+    """A call of torch: its arguments as a template, and the indices of the tensors it returns."""
+
+    func: Callable
+    template: tuple
+    result: object
+    outputs: list[int]
+    place: tuple | None = None
+
+
+@dataclass
+class Trace:
+    """The calls of one ``step()``.
+
+    Attributes:
+        inputs: the index of each input by what it is: ``("param" or "grad" or "state", name)``.
+        ids: the index of each tensor, by identity.
+        tensors: that stand for the values, by index; without data.
+        outputs: the index of the tensor that each state becomes, by path.
+        classes: the number among the run-time numbers of each number of the calls, in order.
+    """
+
+    inputs: dict[tuple, int] = field(default_factory=dict)
+    ids: dict[int, int] = field(default_factory=dict)
+    tensors: list = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    outputs: dict[str, int] = field(default_factory=dict)
+    classes: list[int] = field(default_factory=list)
+    grads: dict[int, torch.Tensor] = field(default_factory=dict)  # by identity of the parameter
+    kept: list = field(default_factory=list)  # whose identities are in ids
+
+    def add(self, tensor: torch.Tensor, real: torch.Tensor | None = None) -> int:
+        """Gives a tensor an index; ``real`` is what it stands for."""
+        index = len(self.tensors)
+        self.tensors.append(tensor)
+        self.ids[id(tensor)] = index
+        if real is not None:
+            self.ids[id(real)] = index
+            self.kept.append(real)
+        return index
+
+
+class StepMode(TorchFunctionMode):
+    """Answers the torch calls of ``step()``. With ``is_new`` it records them in ``trace``, without
+    it compares them with the trace and raises :class:`Differs`.
+
+    Attributes:
+        numbers: the numbers of the calls, in order.
+    """
+
+    def __init__(self, trace: Trace, fake_mode, name: str, is_new: bool, of_device: set[int],
+                 device_places: set, numbers_of_device: set):
+        super().__init__()
+        self.trace, self._grads, self._fake_mode = trace, dict(trace.grads), fake_mode
+        self._name, self._is_new, self._next = name, is_new, 0
+        self._of_device = of_device
+        self._device_places, self._numbers_of_device = device_places, numbers_of_device
+        self._made: dict[int, tuple] = {}  # numbers of the host that this step made
+        self.numbers: list[float] = []
+        self.is_inside = False  # a call is answered
+        self._taken: list[float] = []
+        self._has_tensor = False
+
+    def finish(self, outputs: dict[str, int]) -> None:
+        """Notes, or compares, what the states have become."""
+        if self._is_new:
+            self.trace.outputs = outputs
+        elif self._next != len(self.trace.calls) or outputs != self.trace.outputs:
+            raise Differs
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        before, self.is_inside = self.is_inside, True
+        try:
+            return self._answered(func, args, kwargs or {})
+        finally:
+            self.is_inside = before
+
+    def _answered(self, func, args, kwargs):
+        if func == GRAD_GET:
+            return self._grads.get(id(args[0]))
+        if func in METADATA:
+            return func(*args, **kwargs)
+        if func == GRAD_SET:
+            self._grads[id(args[0])] = args[1]
+            return None
+        if func == DATA_SET:
+            return self._set_data(*args)
+        calls = foreach_calls(func, args, kwargs)
+        if calls is not None:
+            return [self._called(*call) for call in calls]
+        return self._called(func, args, kwargs)
+
+    def _called(self, func, args, kwargs):
+        if "alpha" in kwargs or "value" in kwargs:
+            kwargs = {key: self._as_number(value) if key in ("alpha", "value") else value
+                      for key, value in kwargs.items()}
+        self._taken, self._has_tensor = [], False
+        taken = numbers_taken(func, (*args, *kwargs.values()))
+        template = tuple, self._encoded(args, taken), self._encoded(kwargs, taken)
+        if not self._has_tensor:
+            return self._made_by(func, args, kwargs, template)
+        self._check(func, args)
+        return self._on_device(func, args, kwargs, template)
+
+    def _as_number(self, value):
+        """A number that a call does not take as a tensor: a learning rate may be one."""
+        is_ours = isinstance(value, torch.Tensor) and id(value) not in self.trace.ids
+        return value.item() if is_ours and is_number(value) else value
+
+    def _on_device(self, func, args, kwargs, template):
+        taken = self._taken
+        if not self._is_new:
+            calls = self.trace.calls
+            call = calls[self._next] if self._next < len(calls) else None
+            if call is not None and call.func == func and call.template == template:
+                self._next += 1
+                self.numbers += taken
+                return call.result
+        result = self._run(func, args, kwargs)
+        found = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if not found and not (result is None and is_written_in_place(func)):
+            if result is None and self._is_new:
+                raise self._unknown(func)
+            return result
+        if not self._is_new:
+            raise Differs
+        ids = self.trace.ids
+        outputs = [ids[id(leaf)] if id(leaf) in ids else self.trace.add(leaf) for leaf in found]
+        self.trace.calls.append(Call(func, template, result, outputs, Places().here()))
+        self.numbers += taken
+        return result
+
+    def _encoded(self, value, taken: tuple[type, ...]):
+        kind = type(value)
+        if kind is float or kind is int or isinstance(value, Real) and kind is not bool:
+            if (int if isinstance(value, Integral) else float) in taken:
+                self._taken.append(value)
+                return _NUMBER
+            return kind, value
+        if isinstance(value, torch.Tensor):
+            return self._encoded_tensor(value)
+        if kind is list or kind is tuple:
+            return kind, *(self._encoded(one, taken) for one in value)
+        if kind is dict:
+            return dict, *((key, self._encoded(one, taken)) for key, one in value.items())
+        if isinstance(value, tuple):
+            return kind, *value
+        return kind, value
+
+    def _encoded_tensor(self, value: torch.Tensor):
+        index = self.trace.ids.get(id(value))
+        if index is not None:
+            self._has_tensor = True
+            return index
+        if is_number(value) and id(value) not in self._of_device:
+            self._taken.append(value.item())
+            return "number", tuple(value.shape), value.dtype
+        if not self._is_new:
+            raise Differs
+        raise error_at(
+            f"[optimizer] step() of {self._name} uses a tensor of the shape {tuple(value.shape)} "
+            f"that belongs neither to the model nor to the optimizer, so the device does not have "
+            f"it. Keep it in optimizer.state or in a parameter group. {INSTEAD}.", Places().here())
+
+    def _made_by(self, func, args, kwargs, template):
+        """A call without a tensor of the device: the host computes numbers, and a whole tensor
+        that is made is one of the device."""
+        if func not in FACTORIES:
+            return func(*args, **kwargs)
+        with self._fake_mode:
+            example = func(*args, **kwargs)
+        place = Places().here()
+        if example.numel() == 1 and place not in self._device_places:
+            made = func(*args, **kwargs)
+            self._made[id(made)] = made, place
+            return made
+        self._check(func, args)
+        return self._on_device(func, args, kwargs, template)
+
+    def _run(self, func, args, kwargs):
+        """The call on tensors without data."""
+        def fake(value):
+            index = self.trace.ids.get(id(value))
+            return value if index is None else self.trace.tensors[index]
+
+        args, kwargs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
+        try:
+            with torch.no_grad(), self._fake_mode:
+                return func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise self._reads_values(func) from error
+
+    def _reads_values(self, func):
+        name = getattr(func, "__name__", str(func))
+        return error_at(
+            f"[optimizer] step() of {self._name} reads the value of a tensor ({name}), which only "
+            f"the device has. Compute with the tensor (torch.where instead of if). {INSTEAD}.",
+            Places().here())
+
+    def _unknown(self, func):
+        return error_at(
+            f"[optimizer] step() of {self._name} calls {getattr(func, '__name__', func)}, which "
+            f"is not captured. Use functions of torch that return tensors. {INSTEAD}.",
+            Places().here())
+
+    def is_foreign(self, args: tuple) -> bool:
+        """Whether an operation with these arguments passes by this mode, with a tensor of the
+        device."""
+        return not self.is_inside and any(
+            id(leaf) in self.trace.ids or is_without_data(leaf)
+            for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor))
+
+    def _check(self, func, args) -> None:
+        """Refuses random numbers. A number of the host that is written from a tensor of the device
+        is one of the device."""
+        if is_random(func):
+            raise error_at(
+                f"[optimizer] step() of {self._name} draws random numbers "
+                f"({func.__name__}), which is not captured. {INSTEAD}.", Places().here())
+        if is_written_in_place(func) and isinstance(args[0], torch.Tensor) \
+                and id(args[0]) not in self.trace.ids:
+            made = self._made.get(id(args[0]))
+            if made is not None:
+                self._device_places.add(made[1])
+            else:
+                self._numbers_of_device.add(id(args[0]))
+            raise Restart
+
+    def _set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """``p.data = value``: a copy, or nothing where it is the same memory."""
+        mine, other = (self.trace.ids.get(id(one)) for one in (tensor, value))
+        if mine is None or other is None:
+            raise Differs if not self._is_new else error_at(
+                f"[optimizer] step() of {self._name} assigns to the `.data` of a tensor that the "
+                f"device does not have. {INSTEAD}.", Places().here())
+        one, two = self.trace.tensors[mine], self.trace.tensors[other]
+        if memory_of(one) != memory_of(two):
+            self._called(torch.Tensor.copy_, (tensor, value), {})
+
+
+class Foreign(DispatchMode):
+    """Refuses operations that :class:`StepMode` does not see, as those of ``torch.ops``."""
+
+    def __init__(self, mode: StepMode):
+        super().__init__()
+        self._mode = mode
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self._mode.is_foreign((args, kwargs)):
+            raise self._mode._unknown(func)
+        return func(*args, **(kwargs or {}))
+
+
+def new_trace(params: dict, grads: dict, states: dict, fake_like: Callable) -> Trace:
+    """A trace without calls."""
+    trace = Trace()
+    for name, parameter in params.items():
+        trace.inputs["param", name] = trace.add(fake_like(parameter), parameter)
+    for name, parameter in grads.items():
+        gradient = trace.grads[id(parameter)] = fake_like(parameter)
+        trace.inputs["grad", name] = trace.add(gradient)
+    for path, tensor in states.items():
+        trace.inputs["state", path] = trace.add(fake_like(tensor), tensor)
+    return trace
+
+
+def is_without_data(value) -> bool:
+    return type(value) is FakeTensor
