@@ -110,6 +110,7 @@ def torchs_samples() -> Iterator[list]:
     try:
         # They take seconds, and the package.
         from torch.testing._internal.common_methods_invocations import op_db
+
         # They take seconds, and the package.
         from torch.testing._internal.common_modules import module_db
         yield [*op_db, *module_db]

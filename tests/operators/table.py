@@ -61,7 +61,8 @@ def page(rows: dict[tuple, dict], count: int) -> str:
         rows: as :func:`rows_of` returns them.
         count: of calls of each operator at most.
     """
-    return "\n".join([_HEAD.format(count=count, refused=_REFUSED) + _summary(rows), _others(rows), _right(rows)])
+    head = _HEAD.format(count=count, refused=_REFUSED)
+    return "\n".join([head + _summary(rows), _others(rows), _right(rows)])
 
 
 def _summary(rows) -> str:

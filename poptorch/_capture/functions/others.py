@@ -157,6 +157,19 @@ def _combinations(capture, func, input, r=2, with_replacement=False):
     return input[places]
 
 
+def _index_fill(capture, func, input, dim, index, value):
+    """Torch's gradient of a value finds the distinct positions. Their number is known only when the
+    program runs."""
+    if not isinstance(value, torch.Tensor) or not value.requires_grad or value.dim() \
+            or value.dtype is not input.dtype:
+        return NotImplemented
+    sizes, length = [1] * input.dim(), 1
+    if input.dim():
+        sizes[dim] = length = input.shape[dim]
+    is_filled = torch.zeros(length, dtype=torch.bool).index_fill(0, index, True)
+    return torch.where(is_filled.view(sizes), value, input)
+
+
 def _max_pool1d(capture, func, /, *args, **kwargs):
     """In eager a result without a gradient is row-major; one with a gradient lies as those of
     images do, as torch gives it for fake tensors."""
@@ -182,6 +195,7 @@ HANDLERS = {
     torch.Tensor.unfold: _unfold,
     torch.affine_grid_generator: _affine_grid,
     torch.combinations: _combinations,
+    **dict.fromkeys((torch.index_fill, torch.Tensor.index_fill), _index_fill),
     **dict.fromkeys((F.max_pool1d, torch.max_pool1d, torch.ops.aten.max_pool1d.default),
                     _max_pool1d),
     torch.hash_tensor: _hash_tensor,
