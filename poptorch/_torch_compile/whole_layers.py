@@ -17,7 +17,7 @@ from poptorch._capture.library.layers import ops
 from poptorch.errors import Error
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
-_salts = itertools.count(1)
+_salts = itertools.count(1 << 16)  # behind those of a program's own operations
 
 
 class WholeLayers(private.TorchFunctionMode):

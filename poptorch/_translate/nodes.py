@@ -252,11 +252,11 @@ class _RowRule:
 
     def _random(self, e, node, operands, attrs):
         salt = attrs.get("salt", node.meta.get("salt", 0))
+        rng = operands.pop() if self.schema.arguments[-1].name == "rng" else None
+        if rng is not None:  # another program draws the same numbers
+            attrs["salt"] = salt
+            return operands.append(rng)
         attrs["salt"] = e.salt(salt)
-        if self.schema.arguments[-1].name == "rng":
-            rng = operands.pop()
-            if rng is not None:
-                return operands.append(rng)
         needs = attrs.get("dropout_p", 1.0) > 0
         operands.append(e.rng() if needs else None)
 

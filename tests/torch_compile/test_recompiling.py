@@ -87,6 +87,18 @@ def test_several_graphs_train(graphs):
     assert len(graphs) == 4
 
 
+def test_part_of_a_compiled_module(graphs):
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
+    eager, x = copy.deepcopy(net), torch.randn(5, 3)
+    compiled(net[0])
+    whole = torch.compile(net, backend=module.backend, options=quiet_options(), fullgraph=True)
+    ours, expected = whole(x), eager(x)
+    torch.testing.assert_close(ours, expected)
+    ours.square().sum().backward(), expected.square().sum().backward()
+    torch.testing.assert_close(net[0].weight.grad, eager[0].weight.grad)
+    assert len(graphs) == 2
+
+
 def test_no_grad_compiles_forward_alone(graphs):
     net = compiled(nn.Linear(3, 2))
     with torch.no_grad():

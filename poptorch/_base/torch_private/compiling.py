@@ -12,6 +12,10 @@ from torch._functorch.partitioners import (
 
 _numbers = itertools.count()
 
+# A capture replaces attributes and adds hooks. Another thread that meets them must not trace them.
+for _package in ("poptorch._guards", "poptorch._capture.graph"):
+    torch._dynamo.trace_rules.add(_package)
+
 
 def boxed(function):
     """Marks a function that takes its arguments in one list, which it may empty."""
