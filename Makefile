@@ -29,7 +29,7 @@ help:
 	@echo 'make stress         1000 runs of 16 stages, 4 replicas and 64 micro-batches with random delays'
 	@echo 'make mutants        insert bugs on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
-	@echo 'make libraries      88 small models of the library transformers, compared with eager'
+	@echo 'make libraries      small models of five libraries, compared with eager'
 	@echo "make operators-page docs/reference/operators.md: which of them work, in which types"
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
@@ -142,9 +142,11 @@ $(VENV)/bytecode: $(VENV)/torch
 	$(PYTHON) -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
-# Beside the environment, which keeps its own versions of what both have.
+# Beside the environment, which keeps its own versions of what both have, such as torch.
 build/libraries/installed: $(VENV)/torch
-	$(PYTHON) -m pip install -q --upgrade --target build/libraries transformers
+	$(PYTHON) -m pip install -q --upgrade --target build/libraries transformers diffusers torch_geometric
+	$(PYTHON) -m pip install -q --upgrade --target build/libraries --no-deps torchvision==0.28.0 timm \
+	  accelerate pytorch-lightning torchmetrics lightning-utilities
 	touch $@
 
 # What the tests of torch import.
