@@ -34,6 +34,7 @@ from poptorch._reports.device.report import DeviceReport as DeviceReport
 from poptorch._runtime.hooks import registerPostCompileHook as registerPostCompileHook
 from poptorch._runtime.hooks import registerPreCompileHook as registerPreCompileHook
 from poptorch._torch_compile.compile import compile as compile
+from poptorch._weights.precision import convert_precision as convert_precision
 from poptorch.blocks import Attribute as Attribute
 from poptorch.blocks import BeginBlock as BeginBlock
 from poptorch.blocks import Block as Block
@@ -102,7 +103,6 @@ from poptorch.ops.tensor_hints import recomputationCheckpoint as recomputationCh
 from poptorch.ops.tensor_hints import set_available_memory as set_available_memory
 from poptorch.options import Options as Options
 from poptorch.options import TensorLocationSettings as TensorLocationSettings
-from poptorch.precision import convert_precision as convert_precision
 from poptorch.strategies import ParallelPhasedExecution as ParallelPhasedExecution
 from poptorch.strategies import PipelinedExecution as PipelinedExecution
 from poptorch.strategies import SerialPhasedExecution as SerialPhasedExecution

@@ -119,8 +119,8 @@ def save_weights(model: torch.nn.Module | PoplarExecutor, filename: str) -> str:
     path, state = path_of(filename, "save_weights"), model.state_dict()
     for name, value in state.items():
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            raise Error(f"[save_weights] {name} is {type(value).__name__} {value!r:.60}, expected a "
-                        f"dense tensor. Save the state_dict() with torch.save.")
+            raise Error(f"[save_weights] {name} is {type(value).__name__} {value!r:.60}, expected "
+                        f"a dense tensor. Save the state_dict() with torch.save.")
     try:
         place.replace(path, lambda file: file.write(tensors.packed(state, is_marked=False)
                                                     or safetensors.torch.save({})))

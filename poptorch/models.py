@@ -191,8 +191,8 @@ def loaded(file: File, edit_opts_fn: Callable[[Options], object] | None) -> Popl
     """The executor of an opened file."""
     with interrupts.deferred():
         if "model" not in file:
-            raise Error(f"[load] {file.path} was written with export_model=False and has no module. "
-                        f"Wrap the module again and call loadExecutable() on the wrapper.")
+            raise Error(f"[load] {file.path} was written with export_model=False and has no "
+                        f"module. Wrap the module again and call loadExecutable() on the wrapper.")
         options = edited(file.options, edit_opts_fn)
         with file.guard("model.json"):
             arguments, groupings = file.wrapped()

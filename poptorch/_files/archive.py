@@ -188,8 +188,9 @@ def _manifest(path: Path, data: bytes, kind: Format) -> dict:
         manifest = json.loads(data)
         if manifest["format"] != kind.name:
             if manifest["format"] == BUNDLE.name:
-                raise Error(f"[load] {path} has several programs: {', '.join(manifest['programs'])}. "
-                            f"Use poptorch.load_bundle().")
+                names = ", ".join(manifest["programs"])
+                raise Error(f"[load] {path} has several programs: {names}. Use "
+                            f"poptorch.load_bundle().")
             raise problems.foreign(
                 path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {kind.name!r}")
         versions = {"format_version": kind.version}

@@ -78,7 +78,8 @@ def own_members(contents: Contents, encoder: Encoder) -> dict[str, bytes]:
     if contents.groupings is not None:
         values["model"] = {"model": wrapped.model, "user_model": wrapped.user_model,
                            "optimizer": wrapped.optimizer and wrapped.optimizer.exported(),
-                           "groupings": {path: tuple(given) for path, given in contents.groupings.items()}}
+                           "groupings": {path: tuple(given) for path, given
+                                         in contents.groupings.items()}}
     members = {}
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))

@@ -144,12 +144,9 @@ class Device(OptionGroup, part_of="Options"):
         """
 
     @option("executable_cache_path", None, OrNone(Path(is_as_given=True)), is_run_time=True,
-            backend="cachePath", doc="The folder that keeps compiled programs.",
+            backend="cachePath",
             default_text="None: the folder that `POPTORCH_CACHE_DIR` names, if it is set")
-    @option("executable_cache_max_bytes", 8 << 30, Int(1), is_run_time=True,
-            doc="The most bytes that the folder keeps.", default_text="8 GiB")
-    def enableExecutableCaching(self, path: str | os.PathLike[str] | None,
-                                max_bytes: int = 8 << 30) -> Self:
+    def enableExecutableCaching(self, path: str | os.PathLike[str] | None) -> Self:
         """Keeps compiled programs in a folder, so that no graph is compiled twice.
 
         The module is always captured and translated. If the folder has an executable for the same
@@ -160,14 +157,23 @@ class Device(OptionGroup, part_of="Options"):
         Args:
             path: the folder, which is created if it does not exist. None: nothing is kept. If this
                 is not called, the environment variable ``POPTORCH_CACHE_DIR`` names the folder.
-            max_bytes: the most bytes that the folder keeps, at least 1, default 8 GiB. If there
-                are more, the executables that have not been used for longest are removed.
 
         Example:
             >>> import poptorch
             >>> options = poptorch.Options().enableExecutableCaching("/tmp/cache")
             >>> options._popart.options["cachePath"]
             '/tmp/cache'
+        """
+
+    @option("executable_cache_max_bytes", 8 << 30, Int(1), example=1 << 30, is_run_time=True,
+            default_text="8 GiB")
+    def limitExecutableCache(self, max_bytes: int) -> Self:
+        """Sets the most bytes that the folder of :meth:`enableExecutableCaching` keeps.
+
+        When a new executable exceeds them, those that have not been used for longest are removed.
+
+        Args:
+            max_bytes: at least 1, default 8 GiB.
         """
 
     @option("log_cycle_count", False, Bool(),

@@ -213,10 +213,9 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, compiles, log):
 
 
 def test_the_entries_used_last_stay(tmp_path):
-    def use(width, **limit):
-        path = (str(tmp_path), limit["most"]) if limit else str(tmp_path)
-        net = torch.nn.Linear(8, width)
-        poptorch.inferenceModel(net, quiet_options(enableExecutableCaching=path))(torch.ones(2, 8))
+    def use(width, most=1 << 30):
+        opts = quiet_options(enableExecutableCaching=str(tmp_path), limitExecutableCache=most)
+        poptorch.inferenceModel(torch.nn.Linear(8, width), opts)(torch.ones(2, 8))
         return max((tmp_path / name for name in entries(tmp_path)),
                    key=lambda path: path.stat().st_atime_ns)
 

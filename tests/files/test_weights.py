@@ -84,5 +84,5 @@ def test_errors(tmp_path):
         def get_extra_state(self):
             return {"a": 1}
 
-    with pytest.raises(poptorch.Error, match=r"^\[save_weights\] _extra_state is dict .*torch.save"):
+    with pytest.raises(poptorch.Error, match=r"^\[save_weights\] _extra_state is dict .*Save"):
         poptorch.save_weights(Extra(), tmp_path / "net")

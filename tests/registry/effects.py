@@ -47,6 +47,7 @@ EFFECTS = {
     "modelName": _REPORTS + "test_progress_bar_and_model_name",
     "enableExecutableCaching": "tests/files/test_cache.py::"
                                "test_a_second_model_compiles_nothing_and_has_the_same_bits",
+    "limitExecutableCache": "tests/files/test_cache.py::test_the_entries_used_last_stay",
     "logCycleCount": _REPORTS + "test_cycles_of_each_run_are_logged",
     "enableProfiling": _REPORTS + "test_profile_report",
     "sourceLocationExcludes": _REPORTS + "test_location_excludes",

@@ -21,7 +21,7 @@ ORDER = """
     _translate ops
     _weights _optimizer optim _own_step
     _runtime _files
-    _executor executor models files precision _torch_compile _estimate testing
+    _executor executor models files _torch_compile _estimate testing
     data _compat _command
     _args_parser _impl _poplar_executor _utils
     __init__ __main__

@@ -48,8 +48,8 @@ def convert_precision(model: torch.nn.Module, dtype: torch.dtype,
         raise TypeError(f"[convert_precision] model must be a torch.nn.Module, got "
                         f"{type(model).__name__}. Pass the module.")
     if dtype not in _TYPES:
-        raise ValueError(f"[convert_precision] dtype must be one of {_TYPES}, got {dtype!r}. Choose "
-                         f"one of them.")
+        raise ValueError(f"[convert_precision] dtype must be one of {_TYPES}, got {dtype!r}. "
+                         f"Choose one of them.")
     kept = _kept(model, [exclude] if isinstance(exclude, str) else list(exclude))
     for layer in model.modules():
         _check(model, layer, kept)
