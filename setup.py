@@ -330,18 +330,18 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=sys.stderr.fileno())
 
 
-def build_files(target, links, build=None, chosen=None):
-    """Compiles and links in ``OBJECTS``, then replaces the files in the folder ``target``.
+def build_files(targets, links, build=None, chosen=None):
+    """Compiles and links in ``OBJECTS``, then replaces the files in the folders ``targets``.
 
     ``chosen``: the sources that are needed; None: all.
     """
     folder = OBJECTS / build if build else OBJECTS
     run_ninja(write_ninja(OBJECTS, chosen or sources(), links, build))
-    for name, _, _ in links:
+    for path, name in ((target / name, name) for target in targets for name, _, _ in links):
         # A copy replaces the file, so a process that has the old one mapped is not disturbed.
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).unlink(missing_ok=True)
-        shutil.copy(folder / name, target / name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        shutil.copy(folder / name, path)
 
 
 class BuildWithNinja(build_ext):
@@ -353,8 +353,8 @@ class BuildWithNinja(build_ext):
 
     def build_extension(self, ext):
         built = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        for target in (built, *([ROOT / "poptorch"] if self.stays else [])):
-            build_files(target, products(self.stays))
+        targets = [built, ROOT / "poptorch"] if self.stays else [built]
+        build_files(targets, products(self.stays))
 
 
 class BuildMutants(BuildWithNinja):
@@ -371,7 +371,7 @@ class BuildMutants(BuildWithNinja):
         if self.variant == "tsan":  # its reports name functions
             flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
         whole = (self.get_ext_filename(ext.name.split(".")[-1]), lambda s: not is_program(s), flags)
-        build_files(ROOT / "build" / self.variant / "lib/poptorch", [whole], self.variant)
+        build_files([ROOT / "build" / self.variant / "lib/poptorch"], [whole], self.variant)
 
 
 class BuildTsan(BuildMutants):
@@ -421,8 +421,9 @@ class BuildRunner(BuildCore):
     def run(self):
         flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
                  "-Wl,-Bdynamic", "-ldl"]
-        build_files(ROOT / "build", [("runner/poptorch-run", lambda s: not needs_torch(s), flags)],
-                    chosen=[source for source in sources() if not needs_torch(source)])
+        chosen = [source for source in sources() if not needs_torch(source)]
+        build_files([ROOT / "build"], [("runner/poptorch-run", chosen.__contains__, flags)],
+                    chosen=chosen)
 
 
 class BuildAarch64(BuildCore):
