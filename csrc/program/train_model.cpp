@@ -1,3 +1,5 @@
+#include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -83,14 +85,15 @@ double number_at(const Array& array, int64_t at) {
   }
 }
 
-// With so many digits that the same number is read again.
+// As Python prints Tensor.item(): the fewest digits that are read as the same double.
 void print_loss(const Array& loss) {
-  const int64_t count = loss.view().numel();
-  for (int64_t i = 0; i < count; ++i) {
-    std::printf("%s%.*g", i > 0 ? " " : "", loss.dtype == ir::DType::f64 ? 17 : 9,
-                number_at(loss, i));
+  std::string line;
+  for (int64_t i = 0; i < loss.view().numel(); ++i) {
+    std::array<char, 32> text = {};
+    const auto end = std::to_chars(text.begin(), text.end(), number_at(loss, i)).ptr;
+    line += concat(line.empty() ? "" : " ", std::string_view(text.data(), end));
   }
-  std::printf("\n");
+  std::puts(line.c_str());
 }
 
 void save(const std::string& path, const std::map<std::string, Array>& tensors) {
