@@ -19,8 +19,8 @@ NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators operators-page tsan browser \
-        update-golden core aarch64 objects build bench docs site wheel clean
+.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators operators-page tsan \
+        browser update-golden core runner aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -36,6 +36,7 @@ help:
 	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc except kernels and python, without torch'
+	@echo 'make runner         link build/runner/poptorch-run: one file without torch and Python'
 	@echo 'make aarch64        compile the files that need neither torch nor x86 with aarch64-linux-gnu-g++'
 	@echo 'make objects        compile the files of `make build` that do not need torch'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
@@ -92,6 +93,11 @@ update-golden: $(VENV)/installed
 core: $(VENV)/tools
 	$(PYTHON) setup.py -q build_core
 
+# Without torch, in one file that any Linux of this processor runs.
+runner: $(VENV)/tools
+	$(PYTHON) setup.py -q build_runner
+	@echo '[make] build/runner/poptorch-run'
+
 # Needs Debian's package g++-aarch64-linux-gnu. Unoptimized: it shows what compiles, and is not run.
 aarch64: $(VENV)/tools
 	DEBUG=1 CXX=$(CROSS_CXX) $(PYTHON) setup.py -q build_aarch64
@@ -119,7 +125,7 @@ wheel: $(VENV)/torch
 	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
 
 clean:
-	rm -rf build dist poptorch/*.so poptorch.egg-info .pytest_cache .hypothesis
+	rm -rf build dist poptorch/*.so poptorch/lib poptorch.egg-info .pytest_cache .hypothesis
 
 $(VENV)/tools:
 	$(HOST_PYTHON) -m venv $(VENV) || { echo '[make] no venv module: install python3-venv'; exit 1; }

@@ -1,4 +1,6 @@
-"""Builds poptorch: the Python package and its one extension, ``poptorch._C``.
+"""Builds poptorch: the Python package, the extension ``poptorch._C`` and ``poptorch/lib``.
+
+:func:`products` lists the files that are linked, csrc/README.md describes them.
 
 Sources are found by glob, so this file is not edited to add one. What is compiled how:
 
@@ -7,7 +9,7 @@ Sources are found by glob, so this file is not edited to add one. What is compil
   such machine;
 * only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers;
 * the standard library, with pybind11 for ``csrc/python`` and the IR for what compiles programs, is
-  read from headers compiled once, the three ``precompiled.h``: reading them took a third of a
+  read from headers compiled once, the four ``precompiled.h``: reading them took a third of a
   build. Sources name what they include all the same, and the builds below, but for objects of the
   ordinary one, go without.
 
@@ -15,6 +17,7 @@ Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, d
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles all of csrc but kernels and python,
+``python setup.py build_runner`` links a poptorch-run without torch that needs no other file,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
 ``python setup.py build_aarch64`` compiles for 64-bit ARM what needs neither torch nor x86.
@@ -51,6 +54,11 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
+# Libraries show their functions to each other; kernels those with POPTORCH_SHOWN. Calls within one
+# do not go through tables of addresses: neither the compiler nor the linker (-Bsymbolic) lets
+# another library replace them.
+SHOWN = ["-fvisibility=default", "-fno-semantic-interposition"]
+LIB = "poptorch/lib"
 # What computes, and what each call of a program passes through.
 HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/")
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
@@ -70,6 +78,11 @@ def sources():
 def is_core(source):
     """Whether a source belongs to the part that knows neither Python nor torch."""
     return not source.startswith(("csrc/kernels/", "csrc/python/"))
+
+
+def is_program(source):
+    """Whether a source belongs to a program, not to a library."""
+    return source.startswith("csrc/program/")
 
 
 def needs_torch(source):
@@ -129,7 +142,9 @@ def precompiled_header(source):
     if reaches("#include <pybind11/", source):
         # Not for others: it adds 100 KB of code to each object.
         return "csrc/python/precompiled.h"
-    return "csrc/kernels/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
+    if source.startswith("csrc/kernels/"):
+        return "csrc/kernels/precompiled.h"
+    return "csrc/support/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
 
 
 def torch_flags():
@@ -141,14 +156,51 @@ def torch_flags():
     return [flag for path in paths for flag in ("-isystem", path)]
 
 
-def link_flags():
-    """Libraries of torch; the running process has loaded them before ``_C`` is imported."""
+def torch_folders():
+    """Where torch's libraries are."""
     # See torch_flags.
     from torch.utils.cpp_extension import library_paths
 
-    folders = [f"-L{path}" for path in library_paths()]
-    libraries = ["-Wl,--as-needed", "-ltorch_python", "-ltorch_cpu", "-lc10"]
-    return ["-shared", "-fopenmp", "-Wl,-O1", *(["-s"] if not DEBUG else []), *folders, *libraries]
+    return library_paths()
+
+
+def link_flags(*libraries, search=(), shared=True):
+    """Flags of the linker; ``search``: folders in which a file looks for ``libraries`` it needs."""
+    return [*(["-shared", "-Wl,-Bsymbolic"] if shared else []), "-fopenmp", "-Wl,-O1",
+            *(["-s"] if not DEBUG else []), "-Wl,--as-needed", *libraries,
+            # ninja's sign, then the shell's
+            *(f"'-Wl,-rpath,{path.replace('$', '$$')}'" for path in search)]
+
+
+def torch_libraries():
+    """What the extension and the calls of torch's operators link."""
+    return [*(f"-L{path}" for path in torch_folders()), "-ltorch_python", "-ltorch_cpu", "-lc10"]
+
+
+def products(inplace):
+    """What ninja links: (file in ``poptorch``, whether a source is part of it, flags).
+
+    A file finds the others by its own place: beside it, or in the folder of packages of the
+    environment that has it in ``bin``. With ``inplace`` torch, and the checkout, are where they
+    are now.
+    """
+    here = [*torch_folders(), str(ROOT / LIB)] if inplace else []
+    beside = ["$ORIGIN", "$ORIGIN/../../torch/lib", *here]
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    bin_folders = [f"$ORIGIN/../lib/{python}/{name}/poptorch/lib"
+                   for name in ("site-packages", "dist-packages")]
+    core = "lib/libpoptorch.so"
+    aten = "lib/libpoptorch_aten.so"
+    return [
+        (core, lambda s: not needs_torch(s) and not is_program(s),
+         link_flags("-Wl,-soname,libpoptorch.so", search=beside)),
+        (aten, lambda s: s.startswith("csrc/kernels/aten/"),
+         link_flags("-Wl,-soname,libpoptorch_aten.so", core, *torch_libraries(), search=beside)),
+        (f"_C{sysconfig.get_config_var('EXT_SUFFIX')}", lambda s: s.startswith("csrc/python/"),
+         link_flags(aten, core, *torch_libraries(), search=["$ORIGIN/lib"])),
+        ("lib/poptorch-run", is_program,
+         link_flags(core, search=[*beside, *bin_folders], shared=False)),
+    ]
 
 
 def level_of(source):
@@ -161,11 +213,13 @@ def flags_of(source, torch):
     flags = [*COMMON, *OPTIMIZE, "-Icsrc"]
     if not DEBUG:
         flags.append(level_of(source))
-    if os.path.basename(source).startswith("custom") or source == "csrc/python/bind_ops.cpp":
+    if reaches("#include [<\"]poptorch/", source):
         flags.append("-Ipoptorch/include")
     for suffix, extra in INSTRUCTION_SETS.items():
         if source.endswith(suffix):
             flags += extra
+    if not source.startswith(("csrc/python/", "csrc/kernels/")):
+        flags += SHOWN
     return flags + (torch if needs_torch(source) else [])
 
 
@@ -217,11 +271,12 @@ def rules():
     ]
 
 
-def write_ninja(folder, chosen, target=None, build=None):
-    """Writes a ninja file into ``folder``: one object of each source chosen, and the extension.
+def write_ninja(folder, chosen, links=(), build=None):
+    """Writes a ninja file into ``folder``: one object of each source chosen, and what is linked.
 
-    With a ``build`` it is that of this test build, which shares objects with the ordinary one.
-    Precompiled headers are for what lies in ``OBJECTS``.
+    ``links`` are as :func:`products` has them. With a ``build`` it is that of this test build,
+    which shares objects with the ordinary one. Precompiled headers are for what lies in
+    ``OBJECTS``.
     """
     torch = torch_flags() if any(map(needs_torch, chosen)) else []
     # ``builddir`` is where ninja keeps its own records.
@@ -246,16 +301,15 @@ def write_ninja(folder, chosen, target=None, build=None):
     for header, text in sorted(headers):
         lines += [f"build {text}.gch: precompile {header}", f"  text = {text}"]
         lines += [f"  flags = {' '.join(flags_of(header, torch))}"]
-    linked = " ".join(objects[source] for source in chosen)
-    if target is None:
-        lines.append(f"build all: phony {linked}")
-    else:
-        lines.append(f"build {target}: link {linked}")
-        flags = link_flags()
-        if build == "tsan":  # its reports name functions
-            flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
-        lines.append(f"  flags = {' '.join(flags)}")
-        lines.append(f"build all: phony {target}")
+    for name, has, flags in links:
+        # One product names another by its place in the folder.
+        known = {other: str(folder / other) for other, _, _ in links}
+        needed = " ".join(known[flag] for flag in flags if flag in known)
+        linked = " ".join(objects[source] for source in chosen if has(source))
+        lines += [f"build {folder / (build or '') / name}: link {linked} | {needed}",
+                  f"  flags = {' '.join(known.get(flag, flag) for flag in flags)}"]
+    whole = [folder / (build or "") / name for name, _, _ in links] or objects.values()
+    lines.append(f"build all: phony {' '.join(map(str, whole))}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{build or 'build'}.ninja"
     path.write_text("\n".join(lines) + "\n")
@@ -271,34 +325,48 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=sys.stderr.fileno())
 
 
-def build_extension(folder, target, build=None):
-    """Compiles and links in ``folder``, then replaces ``target``."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # ninja links into the build folder: the copy replaces the file, so that a running process
-    # that has the old one mapped is not disturbed.
-    linked = (folder / build if build else folder) / target.name
-    run_ninja(write_ninja(folder, sources(), target=linked, build=build))
-    target.unlink(missing_ok=True)
-    shutil.copyfile(linked, target)
+def build_files(targets, links, build=None, chosen=None):
+    """Compiles and links in ``OBJECTS``, then replaces the files in the folders ``targets``.
+
+    ``chosen``: the sources that are needed; None: all.
+    """
+    folder = OBJECTS / build if build else OBJECTS
+    run_ninja(write_ninja(OBJECTS, chosen or sources(), links, build))
+    for path, name in ((target / name, name) for target in targets for name, _, _ in links):
+        # A copy replaces the file, so a process that has the old one mapped is not disturbed.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        shutil.copy(folder / name, path)
 
 
 class BuildWithNinja(build_ext):
-    """``build_ext`` that hands the whole extension to ninja."""
+    """``build_ext`` that hands the extension, and the libraries, to ninja."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.stays = self.inplace or self.editable_mode  # `run` changes the former
 
     def build_extension(self, ext):
-        target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build_extension(OBJECTS, target)
+        built = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        targets = [built, ROOT / "poptorch"] if self.stays else [built]
+        build_files(targets, products(self.stays))
 
 
 class BuildMutants(BuildWithNinja):
-    """Builds the extension with the mistakes of csrc/support/mutants.def, none of them active."""
+    """Builds the extension with the mistakes of csrc/support/mutants.def, none of them active.
+
+    All of it is one file: another copy of the libraries may be in the process.
+    """
 
     description = "build the extension of `make mutants`"
     variant = "mutants"
 
     def build_extension(self, ext):
-        target = ROOT / "build" / self.variant / "lib" / self.get_ext_filename(ext.name)
-        build_extension(OBJECTS, target, self.variant)
+        flags = link_flags(*torch_libraries())
+        if self.variant == "tsan":  # its reports name functions
+            flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
+        whole = (self.get_ext_filename(ext.name.split(".")[-1]), lambda s: not is_program(s), flags)
+        build_files([ROOT / "build" / self.variant / "lib/poptorch"], [whole], self.variant)
 
 
 class BuildTsan(BuildMutants):
@@ -339,6 +407,20 @@ class BuildObjects(BuildCore):
         return [source for source in sources() if not needs_torch(source)]
 
 
+class BuildRunner(BuildCore):
+    """Links ``build/runner/poptorch-run``: one file, which needs the system's C library alone."""
+
+    description = "link a poptorch-run without torch that needs no other file"
+    folder = OBJECTS
+
+    def run(self):
+        flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
+                 "-Wl,-Bdynamic", "-ldl"]
+        chosen = [source for source in sources() if not needs_torch(source)]
+        build_files([ROOT / "build"], [("runner/poptorch-run", chosen.__contains__, flags)],
+                    chosen=chosen)
+
+
 class BuildAarch64(BuildCore):
     """Compiles the core and the kernels without x86 intrinsics with ``CXX``, a cross compiler."""
 
@@ -358,8 +440,11 @@ setup(
     ext_modules=[Extension("poptorch._C", sources=sources())],
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
-              "build_tsan": BuildTsan},
-    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"],
+              "build_runner": BuildRunner, "build_tsan": BuildTsan},
+    # ``bin`` of the environment. It is made by the time that this is read.
+    data_files=[("bin", [str((OBJECTS / "lib/poptorch-run").relative_to(ROOT))])],
+    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h",
+                               "cmake/*.cmake"],
                   "poptorch._reports.page": ["*.css", "*.html", "*.js"]},
     zip_safe=False,
 )

@@ -56,8 +56,8 @@ class Format:
 PROGRAM = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors")
 FORMAT_VERSION = 14
-MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json", "module.json",
-           "options.json", "rng.json", "model.json", "tensors.safetensors")
+MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json", "runtime.json",
+           "module.json", "options.json", "rng.json", "model.json", "tensors.safetensors")
 MODEL = Format("poptorch executable", FORMAT_VERSION, MEMBERS,
                {"training": bool, "model_class": str})
 BUNDLE = Format("poptorch bundle", FORMAT_VERSION, MEMBERS, {"programs": {str: MODEL.facts}},
