@@ -1,7 +1,9 @@
 """Options and fixtures of all tests: golden updates, reproducible data, clean global state."""
 
 import functools
+import gc
 import os
+import random
 import zlib
 
 import pytest
@@ -54,6 +56,15 @@ def pytest_collection_modifyitems(config, items):
     items[:] = taken
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Garbage collection skips what is there before the tests run: many objects, little garbage."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_report_header(config):
     lines = [f"random data: {SEED_VARIABLE}={config.poptorch_seed} repeats this run"]
     if config.poptorch_samples:
@@ -74,6 +85,22 @@ def pytest_runtest_makereport(item, call):
 def seed(request):
     """Seed of this test: fresh in each run, the same for one POPTORCH_TEST_SEED and test name."""
     return request.config.poptorch_seed + zlib.crc32(request.node.nodeid.encode()) % 2**31
+
+
+@pytest.fixture
+def sampled(request, seed):
+    """A function that keeps a random fifth of a list in a run of all default tests.
+
+    It keeps at least ``least`` elements, in their order. Other runs keep the whole list.
+    """
+    def keep(cases, least=3):
+        cases = list(cases)
+        count = max(least, len(cases) // SAMPLED)
+        if not request.config.poptorch_samples or count >= len(cases):
+            return cases
+        return [cases[i] for i in sorted(random.Random(seed).sample(range(len(cases)), count))]
+
+    return keep
 
 
 @pytest.fixture

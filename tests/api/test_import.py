@@ -37,6 +37,7 @@ def test_private_parts_of_torch_come_at_the_first_capture():
     assert not [name for name in added if name.startswith(heavy)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.1+cpu"])
 def test_no_warning_for_the_right_torch(version):
     assert run_python(VERSION.format(version=version)).strip() == ""
@@ -80,6 +81,7 @@ import poptorch
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("code", [NONE, ANOTHER], ids=["nowhere", "in another checkout"])
 def test_a_checkout_that_is_not_built(tmp_path, code):
     shutil.copytree(ROOT / "poptorch", tmp_path / "poptorch",

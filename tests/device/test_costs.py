@@ -44,6 +44,7 @@ def cost(text, target="gc200", **settings):
     return _C.op_costs(text, target, settings)[-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", [
     product(512, 1024, 4096), product(64, 64, 64), product(1000, 512, 10000),
     product(384, 1024, 1024, "f32"), look_up(1024, 128, 8192), look_up(4096, 512, 32768),

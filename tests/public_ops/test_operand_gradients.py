@@ -65,6 +65,7 @@ def gradients_of(net):
         name: x.grad for name, x in eager.named_parameters() if x.grad is not None}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RESULTS)
 def test_gradients_are_those_of_torch(name):
     check_equal_bits(*gradients_of(Net(name)))
