@@ -9,17 +9,20 @@ REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
 LIBRARIES_ARGS ?=
 OPERATORS_ARGS ?=
+TORCH_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
 CROSS_CXX ?= aarch64-linux-gnu-g++
-TORCH := torch==2.13.0+cpu
+# The release that `make torch` tests.
+TORCH ?= 2.14.1
+CPU_TORCH := torch==2.13.0+cpu
 # What the extras it is given the names of need.
 NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators tsan browser \
+.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators torch tsan browser \
         update-golden core aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
@@ -31,6 +34,7 @@ help:
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
 	@echo 'make libraries      88 small models of the library transformers, compared with eager'
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
+	@echo 'make torch         test with another release of torch: make torch TORCH=2.15.0'
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
@@ -72,6 +76,10 @@ libraries: $(VENV)/installed build/libraries/installed
 operators: $(VENV)/installed build/operators/installed
 	$(PYTHON) -m tests.operators $(OPERATORS_ARGS)
 
+# With ccache, only what sees torch's headers is compiled.
+torch: $(VENV)/tools
+	$(PYTHON) -m tests.torch_release $(TORCH) $(TORCH_ARGS)
+
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan
 
@@ -112,11 +120,11 @@ wheel: $(VENV)/torch
 	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
 
 clean:
-	rm -rf build dist poptorch/*.so poptorch.egg-info .pytest_cache .hypothesis
+	rm -rf build dist poptorch/lib poptorch.egg-info .pytest_cache .hypothesis
 
 $(VENV)/tools:
 	$(HOST_PYTHON) -m venv $(VENV) || { echo '[make] no venv module: install python3-venv'; exit 1; }
-	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja 'pybind11>=3,<4'
 	touch $@
 
 # torch alone at first: a looser requirement would bring the newest build and its CUDA packages.
@@ -124,8 +132,8 @@ $(VENV)/tools:
 # files, of which a program reads a fifth, would take longer than the rest of it.
 $(VENV)/torch: $(VENV)/tools
 	@echo '[make] installing the CPU build of torch into $(VENV)'
-	@$(PYTHON) -m pip install -q --no-compile $(TORCH) 2>/dev/null || \
-	  $(PYTHON) -m pip install -q --no-compile --index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	@$(PYTHON) -m pip install -q --no-compile $(CPU_TORCH) 2>/dev/null || \
+	  $(PYTHON) -m pip install -q --no-compile --index-url https://download.pytorch.org/whl/cpu $(CPU_TORCH)
 	$(PYTHON) -c '$(NEEDS)' test examples > $(VENV)/needs.txt
 	$(PYTHON) -m pip install -q --no-compile -r $(VENV)/needs.txt
 	touch $@

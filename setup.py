@@ -1,17 +1,21 @@
-"""Builds poptorch: the Python package and its one extension, ``poptorch._C``.
+"""Builds poptorch: the Python package and its extension ``poptorch._C`` for each torch release.
 
 Sources are found by glob, so this file is not edited to add one. What is compiled how:
 
 * files whose name ends in ``_avx2.cpp``, ``_avx512.cpp``, ``_avx512bf16.cpp`` or ``_amx.cpp`` get
   the flags of that instruction set; everything else is built for any x86-64, so a wheel runs on any
   such machine;
-* only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers;
+* only sources that include torch's headers are given them. torch changes these in each minor
+  release, so what includes them is compiled for each, everything else once. The extension for
+  torch 2.13 is ``poptorch/lib/torch2_13/_C*.so``; the package takes the one that fits;
 * the standard library, with pybind11 for ``csrc/python`` and the IR for what compiles programs, is
   read from headers compiled once, the three ``precompiled.h``: reading them took a third of a
   build. Sources name what they include all the same, and the builds below, but for objects of the
   ordinary one, go without.
 
-Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
+Switches, all environment variables: ``POPTORCH_TORCH`` (folders that hold a package ``torch``, with
+``:`` between them, to build for; default: that of this Python), ``DEBUG=1`` (no optimization,
+assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles all of csrc but kernels and python,
@@ -21,6 +25,7 @@ Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, d
 """
 
 import functools
+import importlib.util
 import os
 import re
 import shutil
@@ -74,7 +79,12 @@ def is_core(source):
 
 def needs_torch(source):
     """Whether a source may include torch's headers."""
-    return source.startswith(("csrc/python/", "csrc/kernels/aten/"))
+    return reaches("#include <(ATen|c10|torch)/", source)
+
+
+def needs_python(source):
+    """Whether a source may include Python's headers."""
+    return source.startswith("csrc/python/")
 
 
 def takes_long(source):
@@ -132,23 +142,45 @@ def precompiled_header(source):
     return "csrc/kernels/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
 
 
-def torch_flags():
-    """Include flags of torch, pybind11 (which torch ships) and Python."""
-    # Here, so that the core is built and metadata are read where torch is absent.
-    from torch.utils.cpp_extension import include_paths
+@functools.cache
+def torches():
+    """The torch packages to build for, by name: ``{"torch2_13": folder}``. None is imported."""
+    named = os.environ.get("POPTORCH_TORCH")
+    found = importlib.util.find_spec("torch")
+    folders = [Path(folder) / "torch" for folder in named.split(os.pathsep)] if named \
+        else [Path(found.origin).parent] if found else []
+    return {name_of(folder): folder for folder in folders}
 
-    paths = [*include_paths(), sysconfig.get_paths()["include"]]
-    return [flag for path in paths for flag in ("-isystem", path)]
+
+def name_of(torch):
+    """``torch2_13`` for the folder of any torch 2.13."""
+    release = re.search(r"__version__ = '(\d+)\.(\d+)", (torch / "version.py").read_text())
+    return "torch{}_{}".format(*release.groups())
 
 
-def link_flags():
-    """Libraries of torch; the running process has loaded them before ``_C`` is imported."""
-    # See torch_flags.
-    from torch.utils.cpp_extension import library_paths
+def python_flags():
+    """Include flags of pybind11 and Python."""
+    # Here, so that the core is built and metadata are read where pybind11 is absent.
+    import pybind11
 
-    folders = [f"-L{path}" for path in library_paths()]
+    return system_flags([pybind11.get_include(), sysconfig.get_paths()["include"]])
+
+
+def torch_flags(torch):
+    """Include flags of a torch package, which has a pybind11 of its own: they come last."""
+    return system_flags([torch / "include", torch / "include/torch/csrc/api/include"])
+
+
+def system_flags(paths):
+    """Include flags of headers that are not ours."""
+    return [flag for path in paths for flag in ("-isystem", str(path))]
+
+
+def link_flags(torch):
+    """Libraries of a torch package; the running process has loaded them before ``_C``."""
     libraries = ["-Wl,--as-needed", "-ltorch_python", "-ltorch_cpu", "-lc10"]
-    return ["-shared", "-fopenmp", "-Wl,-O1", *(["-s"] if not DEBUG else []), *folders, *libraries]
+    return ["-shared", "-fopenmp", "-Wl,-O1", *(["-s"] if not DEBUG else []),
+            f"-L{torch / 'lib'}", *libraries]
 
 
 def level_of(source):
@@ -157,7 +189,7 @@ def level_of(source):
 
 
 def flags_of(source, torch):
-    """Compiler flags of one source."""
+    """Compiler flags of one source, which sees the headers of this torch package."""
     flags = [*COMMON, *OPTIMIZE, "-Icsrc"]
     if not DEBUG:
         flags.append(level_of(source))
@@ -166,7 +198,9 @@ def flags_of(source, torch):
     for suffix, extra in INSTRUCTION_SETS.items():
         if source.endswith(suffix):
             flags += extra
-    return flags + (torch if needs_torch(source) else [])
+    if needs_python(source):
+        flags += python_flags()
+    return flags + (torch_flags(torch) if needs_torch(source) else [])
 
 
 def find_ninja():
@@ -217,13 +251,13 @@ def rules():
     ]
 
 
-def write_ninja(folder, chosen, target=None, build=None):
+def write_ninja(folder, chosen, torch=None, target=None, build=None):
     """Writes a ninja file into ``folder``: one object of each source chosen, and the extension.
 
-    With a ``build`` it is that of this test build, which shares objects with the ordinary one.
-    Precompiled headers are for what lies in ``OBJECTS``.
+    ``torch`` is the folder of the package that the extension is for. With a ``build`` it is that of
+    this test build, which shares objects with the ordinary one. Precompiled headers are for what
+    lies in ``OBJECTS``.
     """
-    torch = torch_flags() if any(map(needs_torch, chosen)) else []
     # ``builddir`` is where ninja keeps its own records.
     lines = ["ninja_required_version = 1.8", f"builddir = {folder}", *rules()]
     objects, headers = {}, set()
@@ -240,24 +274,26 @@ def write_ninja(folder, chosen, target=None, build=None):
             flags += ["-include", text, "-Winvalid-pch", "-fpch-preprocess"]
             needed = f" | {text}.gch"
             headers.add((header, text))
+        if needs_torch(source):
+            place /= name_of(torch)
         objects[source] = f"{place / source}.o"
         lines += [f"build {objects[source]}: compile {source}{needed}"]
         lines += [f"  flags = {' '.join(flags)}"]
     for header, text in sorted(headers):
         lines += [f"build {text}.gch: precompile {header}", f"  text = {text}"]
-        lines += [f"  flags = {' '.join(flags_of(header, torch))}"]
+        lines += [f"  flags = {' '.join(flags_of(header, None))}"]
     linked = " ".join(objects[source] for source in chosen)
     if target is None:
         lines.append(f"build all: phony {linked}")
     else:
         lines.append(f"build {target}: link {linked}")
-        flags = link_flags()
+        flags = link_flags(torch)
         if build == "tsan":  # its reports name functions
             flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
         lines.append(f"  flags = {' '.join(flags)}")
         lines.append(f"build all: phony {target}")
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{build or 'build'}.ninja"
+    path = folder / f"{build or (name_of(torch) if torch else 'build')}.ninja"
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -271,13 +307,17 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=sys.stderr.fileno())
 
 
-def build_extension(folder, target, build=None):
-    """Compiles and links in ``folder``, then replaces ``target``."""
+def build_extension(name, target, build=None):
+    """Compiles and links in ``OBJECTS`` the extension of a name, then replaces ``target``."""
+    torch = torches().get(name.split(".")[-2])
+    if torch is None:
+        raise SystemExit("[setup] torch was not found. Run `pip install torch`, or set "
+                         "POPTORCH_TORCH to a folder that holds the package torch.")
     target.parent.mkdir(parents=True, exist_ok=True)
     # ninja links into the build folder: the copy replaces the file, so that a running process
     # that has the old one mapped is not disturbed.
-    linked = (folder / build if build else folder) / target.name
-    run_ninja(write_ninja(folder, sources(), target=linked, build=build))
+    linked = (OBJECTS / build if build else OBJECTS) / name_of(torch) / target.name
+    run_ninja(write_ninja(OBJECTS, sources(), torch, linked, build))
     target.unlink(missing_ok=True)
     shutil.copyfile(linked, target)
 
@@ -287,7 +327,12 @@ class BuildWithNinja(build_ext):
 
     def build_extension(self, ext):
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build_extension(OBJECTS, target)
+        build_extension(ext.name, target)
+
+    def copy_extensions_to_source(self):
+        for ext in self.extensions:
+            (ROOT / self.get_ext_filename(ext.name)).parent.mkdir(parents=True, exist_ok=True)
+        super().copy_extensions_to_source()
 
 
 class BuildMutants(BuildWithNinja):
@@ -298,7 +343,7 @@ class BuildMutants(BuildWithNinja):
 
     def build_extension(self, ext):
         target = ROOT / "build" / self.variant / "lib" / self.get_ext_filename(ext.name)
-        build_extension(OBJECTS, target, self.variant)
+        build_extension(ext.name, target, self.variant)
 
 
 class BuildTsan(BuildMutants):
@@ -346,7 +391,8 @@ class BuildAarch64(BuildCore):
     folder = ROOT / "build" / "aarch64"
 
     def chosen(self):
-        without_torch = [source for source in sources() if not needs_torch(source)]
+        without_torch = [source for source in sources()
+                         if not needs_torch(source) and not needs_python(source)]
         skipped = [source for source in without_torch if needs_x86(source)]
         print(f"[setup] skipping {len(skipped)} files of x86:", *skipped, file=sys.stderr)
         return [source for source in without_torch if source not in skipped]
@@ -355,7 +401,9 @@ class BuildAarch64(BuildCore):
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     py_modules=["pytest_poptorch"],
-    ext_modules=[Extension("poptorch._C", sources=sources())],
+    # Without torch, whose absence is an error when they are built, metadata are read all the same.
+    ext_modules=[Extension(f"poptorch.lib.{name}._C", sources=sources())
+                 for name in torches() or ["no_torch"]],
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
               "build_tsan": BuildTsan},

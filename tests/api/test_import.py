@@ -19,35 +19,11 @@ import poptorch
 print(*sorted(name for name in set(sys.modules) - before if not name.startswith("poptorch")))
 """
 
-VERSION = """
-import warnings
-import torch
-torch.__version__ = "{version}"
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import poptorch
-    import poptorch.options
-print(*[str(w.message) for w in caught], sep="|")
-"""
-
 
 def test_private_parts_of_torch_come_at_the_first_capture():
     heavy = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx.experimental")
     added = run_python(ADDED).split()
     assert not [name for name in added if name.startswith(heavy)]
-
-
-@pytest.mark.parametrize("version", ["2.13.0", "2.13.1+cpu"])
-def test_no_warning_for_the_right_torch(version):
-    assert run_python(VERSION.format(version=version)).strip() == ""
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("version", ["2.14.0", "2.1.3"])
-def test_one_warning_for_another_torch(version):
-    said = run_python(VERSION.format(version=version)).strip().split("|")
-    assert len(said) == 1
-    assert "torch 2.13" in said[0] and version in said[0]
 
 
 @pytest.mark.slow
