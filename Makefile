@@ -10,6 +10,7 @@ MUTANTS_ARGS ?=
 LIBRARIES_ARGS ?=
 OPERATORS_ARGS ?=
 TORCH_ARGS ?=
+WHEEL_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
@@ -45,7 +46,7 @@ help:
 	@echo 'make bench          compare speed with PyTorch eager (make bench BENCH_ARGS=--peers)'
 	@echo 'make docs           run the examples of docs/ and rewrite what they print'
 	@echo 'make site           the pages with search in build/site; a broken link is an error'
-	@echo 'make wheel          build a wheel into dist'
+	@echo 'make wheel          build a wheel for all supported releases of torch into dist, and test it'
 	@echo 'make clean          remove what was built, but not $(VENV)'
 
 demo: $(VENV)/installed
@@ -117,7 +118,7 @@ site: build/site-venv/installed
 	@echo '[make] build/site/index.html'
 
 wheel: $(VENV)/torch
-	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+	$(PYTHON) -m tests.wheel $(WHEEL_ARGS)
 
 clean:
 	rm -rf build dist poptorch/lib poptorch.egg-info .pytest_cache .hypothesis
