@@ -149,7 +149,7 @@ def torches():
     found = importlib.util.find_spec("torch")
     folders = [Path(folder) / "torch" for folder in named.split(os.pathsep)] if named \
         else [Path(found.origin).parent] if found else []
-    return {name_of(folder): folder for folder in folders}
+    return {name_of(folder): folder.resolve() for folder in folders}
 
 
 def name_of(torch):

@@ -89,7 +89,7 @@ def _fill(view, mask, at: int, value):
     if mask.shape != view.shape[at:at + mask.dim()]:
         return NotImplemented
     behind = view.dim() - at - mask.dim()
-    view.masked_fill_(mask.bool().reshape(*mask.shape, *[1] * behind), value)
+    view.masked_fill_(mask.reshape(*mask.shape, *[1] * behind) if behind else mask, value)
     return None
 
 
