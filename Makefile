@@ -24,7 +24,7 @@ NEEDS := import sys, tomllib; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
 .PHONY: help demo test test-slow fuzz stress mutants registry libraries operators torch tsan browser \
-        update-golden core aarch64 objects build bench docs site wheel clean
+        update-golden core runner aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -40,6 +40,7 @@ help:
 	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc except kernels and python, without torch'
+	@echo 'make runner         link build/runner/poptorch-run: one file without torch and Python'
 	@echo 'make aarch64        compile the files that need neither torch nor x86 with aarch64-linux-gnu-g++'
 	@echo 'make objects        compile the files of `make build` that do not need torch'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
@@ -93,6 +94,11 @@ update-golden: $(VENV)/installed
 
 core: $(VENV)/tools
 	$(PYTHON) setup.py -q build_core
+
+# Without torch, in one file that any Linux of this processor runs.
+runner: $(VENV)/tools
+	$(PYTHON) setup.py -q build_runner
+	@echo '[make] build/runner/poptorch-run'
 
 # Needs Debian's package g++-aarch64-linux-gnu. Unoptimized: it shows what compiles, and is not run.
 aarch64: $(VENV)/tools

@@ -1,4 +1,11 @@
-"""Builds poptorch: the Python package and its extension ``poptorch._C`` for each torch release.
+"""Builds poptorch: the Python package, its extension ``poptorch._C`` and what that links.
+
+Four files come of ``csrc``, in ``poptorch/lib`` (see :func:`products`):
+
+* ``libpoptorch.so``: everything that needs neither Python nor torch;
+* ``torch2_13/libpoptorch_aten.so``: ``csrc/kernels/aten``, the calls of torch's operators, and
+* ``torch2_13/_C``: ``csrc/python``, both for torch 2.13 and so for each other release;
+* ``poptorch-run``: ``csrc/program``, which runs files without Python.
 
 Sources are found by glob, so this file is not edited to add one. What is compiled how:
 
@@ -9,7 +16,7 @@ Sources are found by glob, so this file is not edited to add one. What is compil
   release, so what includes them is compiled for each, everything else once. The extension for
   torch 2.13 is ``poptorch/lib/torch2_13/_C*.so``; the package takes the one that fits;
 * the standard library, with pybind11 for ``csrc/python`` and the IR for what compiles programs, is
-  read from headers compiled once, the three ``precompiled.h``: reading them took a third of a
+  read from headers compiled once, the four ``precompiled.h``: reading them took a third of a
   build. Sources name what they include all the same, and the builds below, but for objects of the
   ordinary one, go without.
 
@@ -19,6 +26,7 @@ assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles all of csrc but kernels and python,
+``python setup.py build_runner`` links a poptorch-run without torch that needs no other file,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
 ``python setup.py build_aarch64`` compiles for 64-bit ARM what needs neither torch nor x86.
@@ -56,6 +64,11 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
+# Libraries show their functions to each other; kernels those with POPTORCH_SHOWN. Calls within one
+# do not go through tables of addresses: neither the compiler nor the linker (-Bsymbolic) lets
+# another library replace them.
+SHOWN = ["-fvisibility=default", "-fno-semantic-interposition"]
+LIB = "poptorch/lib"
 # What computes, and what each call of a program passes through.
 HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/")
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
@@ -77,6 +90,11 @@ def is_core(source):
     return not source.startswith(("csrc/kernels/", "csrc/python/"))
 
 
+def is_program(source):
+    """Whether a source belongs to a program, not to a library."""
+    return source.startswith("csrc/program/")
+
+
 def needs_torch(source):
     """Whether a source may include torch's headers."""
     return reaches("#include <(ATen|c10|torch)/", source)
@@ -85,6 +103,11 @@ def needs_torch(source):
 def needs_python(source):
     """Whether a source may include Python's headers."""
     return source.startswith("csrc/python/")
+
+
+def is_for_torch(source):
+    """Whether a source belongs to what is linked for each release of torch."""
+    return needs_python(source) or source.startswith("csrc/kernels/aten/")
 
 
 def takes_long(source):
@@ -139,7 +162,9 @@ def precompiled_header(source):
     if reaches("#include <pybind11/", source):
         # Not for others: it adds 100 KB of code to each object.
         return "csrc/python/precompiled.h"
-    return "csrc/kernels/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
+    if source.startswith("csrc/kernels/"):
+        return "csrc/kernels/precompiled.h"
+    return "csrc/support/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
 
 
 @functools.cache
@@ -176,11 +201,44 @@ def system_flags(paths):
     return [flag for path in paths for flag in ("-isystem", str(path))]
 
 
-def link_flags(torch):
-    """Libraries of a torch package; the running process has loaded them before ``_C``."""
-    libraries = ["-Wl,--as-needed", "-ltorch_python", "-ltorch_cpu", "-lc10"]
-    return ["-shared", "-fopenmp", "-Wl,-O1", *(["-s"] if not DEBUG else []),
-            f"-L{torch / 'lib'}", *libraries]
+def link_flags(*libraries, search=(), shared=True):
+    """Flags of the linker; ``search``: folders in which a file looks for ``libraries`` it needs."""
+    return [*(["-shared", "-Wl,-Bsymbolic"] if shared else []), "-fopenmp", "-Wl,-O1",
+            *(["-s"] if not DEBUG else []), "-Wl,--as-needed", *libraries,
+            # ninja's sign, then the shell's
+            *(f"'-Wl,-rpath,{path.replace('$', '$$')}'" for path in search)]
+
+
+def torch_libraries(torch):
+    """What the extension and the calls of torch's operators link."""
+    return [f"-L{torch / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]
+
+
+def products(torch, inplace):
+    """What ninja links: (file in ``poptorch``, whether a source is part of it, flags).
+
+    A file finds the others by its own place: beside it, or in the folder of packages of the
+    environment that has it in ``bin``. With ``inplace`` torch, and the checkout, are where they
+    are now.
+    """
+    here = [str(ROOT / LIB)] if inplace else []
+    torch_here = [str(torch / "lib")] if inplace else []
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    bin_folders = [f"$ORIGIN/../lib/{python}/{name}/poptorch/lib"
+                   for name in ("site-packages", "dist-packages")]
+    core, folder = "lib/libpoptorch.so", f"lib/{name_of(torch)}"
+    aten = f"{folder}/libpoptorch_aten.so"
+    return [
+        (core, lambda s: not is_for_torch(s) and not is_program(s),
+         link_flags("-Wl,-soname,libpoptorch.so", search=["$ORIGIN"])),
+        (aten, lambda s: s.startswith("csrc/kernels/aten/"),
+         link_flags("-Wl,-soname,libpoptorch_aten.so", core, *torch_libraries(torch),
+                    search=["$ORIGIN/..", "$ORIGIN/../../../torch/lib", *torch_here])),
+        (f"{folder}/_C{sysconfig.get_config_var('EXT_SUFFIX')}", needs_python,
+         link_flags(aten, core, *torch_libraries(torch), search=["$ORIGIN", "$ORIGIN/.."])),
+        ("lib/poptorch-run", is_program,
+         link_flags(core, search=["$ORIGIN", *here, *bin_folders], shared=False)),
+    ]
 
 
 def level_of(source):
@@ -193,11 +251,13 @@ def flags_of(source, torch):
     flags = [*COMMON, *OPTIMIZE, "-Icsrc"]
     if not DEBUG:
         flags.append(level_of(source))
-    if os.path.basename(source).startswith("custom") or source == "csrc/python/bind_ops.cpp":
+    if reaches("#include [<\"]poptorch/", source):
         flags.append("-Ipoptorch/include")
     for suffix, extra in INSTRUCTION_SETS.items():
         if source.endswith(suffix):
             flags += extra
+    if not source.startswith(("csrc/python/", "csrc/kernels/")):
+        flags += SHOWN
     if needs_python(source):
         flags += python_flags()
     return flags + (torch_flags(torch) if needs_torch(source) else [])
@@ -251,12 +311,12 @@ def rules():
     ]
 
 
-def write_ninja(folder, chosen, torch=None, target=None, build=None):
-    """Writes a ninja file into ``folder``: one object of each source chosen, and the extension.
+def write_ninja(folder, chosen, torch=None, links=(), build=None):
+    """Writes a ninja file into ``folder``: one object of each source chosen, and what is linked.
 
-    ``torch`` is the folder of the package that the extension is for. With a ``build`` it is that of
-    this test build, which shares objects with the ordinary one. Precompiled headers are for what
-    lies in ``OBJECTS``.
+    ``torch`` is the folder of the package that they are for. ``links`` are as :func:`products` has
+    them. With a ``build`` it is that of this test build, which shares objects with the ordinary
+    one. Precompiled headers are for what lies in ``OBJECTS``.
     """
     # ``builddir`` is where ninja keeps its own records.
     lines = ["ninja_required_version = 1.8", f"builddir = {folder}", *rules()]
@@ -282,16 +342,15 @@ def write_ninja(folder, chosen, torch=None, target=None, build=None):
     for header, text in sorted(headers):
         lines += [f"build {text}.gch: precompile {header}", f"  text = {text}"]
         lines += [f"  flags = {' '.join(flags_of(header, None))}"]
-    linked = " ".join(objects[source] for source in chosen)
-    if target is None:
-        lines.append(f"build all: phony {linked}")
-    else:
-        lines.append(f"build {target}: link {linked}")
-        flags = link_flags(torch)
-        if build == "tsan":  # its reports name functions
-            flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
-        lines.append(f"  flags = {' '.join(flags)}")
-        lines.append(f"build all: phony {target}")
+    for name, has, flags in links:
+        # One product names another by its place in the folder.
+        known = {other: str(folder / other) for other, _, _ in links}
+        needed = " ".join(known[flag] for flag in flags if flag in known)
+        linked = " ".join(objects[source] for source in chosen if has(source))
+        lines += [f"build {folder / (build or '') / name}: link {linked} | {needed}",
+                  f"  flags = {' '.join(known.get(flag, flag) for flag in flags)}"]
+    whole = [folder / (build or "") / name for name, _, _ in links] or objects.values()
+    lines.append(f"build all: phony {' '.join(map(str, whole))}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{build or (name_of(torch) if torch else 'build')}.ninja"
     path.write_text("\n".join(lines) + "\n")
@@ -307,43 +366,60 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=sys.stderr.fileno())
 
 
-def build_extension(name, target, build=None):
-    """Compiles and links in ``OBJECTS`` the extension of a name, then replaces ``target``."""
-    torch = torches().get(name.split(".")[-2])
+def torch_of(ext):
+    """The folder of the torch package that an extension is for."""
+    torch = torches().get(ext.name.split(".")[-2])
     if torch is None:
         raise SystemExit("[setup] torch was not found. Run `pip install torch`, or set "
                          "POPTORCH_TORCH to a folder that holds the package torch.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # ninja links into the build folder: the copy replaces the file, so that a running process
-    # that has the old one mapped is not disturbed.
-    linked = (OBJECTS / build if build else OBJECTS) / name_of(torch) / target.name
-    run_ninja(write_ninja(OBJECTS, sources(), torch, linked, build))
-    target.unlink(missing_ok=True)
-    shutil.copyfile(linked, target)
+    return torch
+
+
+def build_files(targets, links, torch=None, build=None, chosen=None):
+    """Compiles and links in ``OBJECTS``, then replaces the files in the folders ``targets``.
+
+    ``chosen``: the sources that are needed; None: all.
+    """
+    folder = OBJECTS / build if build else OBJECTS
+    run_ninja(write_ninja(OBJECTS, chosen or sources(), torch, links, build))
+    for path, name in ((target / name, name) for target in targets for name, _, _ in links):
+        # A copy replaces the file, so a process that has the old one mapped is not disturbed.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        shutil.copy(folder / name, path)
 
 
 class BuildWithNinja(build_ext):
-    """``build_ext`` that hands the whole extension to ninja."""
+    """``build_ext`` that hands the extension, and the libraries, to ninja."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.stays = self.inplace or self.editable_mode  # `run` changes the former
 
     def build_extension(self, ext):
-        target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build_extension(ext.name, target)
-
-    def copy_extensions_to_source(self):
-        for ext in self.extensions:
-            (ROOT / self.get_ext_filename(ext.name)).parent.mkdir(parents=True, exist_ok=True)
-        super().copy_extensions_to_source()
+        built = Path(self.get_ext_fullpath(ext.name)).resolve().parents[2]
+        targets = [built, ROOT / "poptorch"] if self.stays else [built]
+        torch = torch_of(ext)
+        build_files(targets, products(torch, self.stays), torch)
 
 
 class BuildMutants(BuildWithNinja):
-    """Builds the extension with the mistakes of csrc/support/mutants.def, none of them active."""
+    """Builds the extension with the mistakes of csrc/support/mutants.def, none of them active.
+
+    All of it is one file: another copy of the libraries may be in the process.
+    """
 
     description = "build the extension of `make mutants`"
     variant = "mutants"
 
     def build_extension(self, ext):
-        target = ROOT / "build" / self.variant / "lib" / self.get_ext_filename(ext.name)
-        build_extension(ext.name, target, self.variant)
+        torch = torch_of(ext)
+        flags = link_flags(*torch_libraries(torch))
+        if self.variant == "tsan":  # its reports name functions
+            flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
+        whole = (self.get_ext_filename(ext.name).removeprefix("poptorch/"),
+                 lambda s: not is_program(s), flags)
+        build_files([ROOT / "build" / self.variant / "lib/poptorch"], [whole], torch, self.variant)
 
 
 class BuildTsan(BuildMutants):
@@ -384,6 +460,20 @@ class BuildObjects(BuildCore):
         return [source for source in sources() if not needs_torch(source)]
 
 
+class BuildRunner(BuildCore):
+    """Links ``build/runner/poptorch-run``: one file, which needs the system's C library alone."""
+
+    description = "link a poptorch-run without torch that needs no other file"
+    folder = OBJECTS
+
+    def run(self):
+        flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
+                 "-Wl,-Bdynamic", "-ldl"]
+        chosen = [source for source in sources() if not is_for_torch(source)]
+        build_files([ROOT / "build"], [("runner/poptorch-run", chosen.__contains__, flags)],
+                    chosen=chosen)
+
+
 class BuildAarch64(BuildCore):
     """Compiles the core and the kernels without x86 intrinsics with ``CXX``, a cross compiler."""
 
@@ -391,8 +481,7 @@ class BuildAarch64(BuildCore):
     folder = ROOT / "build" / "aarch64"
 
     def chosen(self):
-        without_torch = [source for source in sources()
-                         if not needs_torch(source) and not needs_python(source)]
+        without_torch = [source for source in sources() if not is_for_torch(source)]
         skipped = [source for source in without_torch if needs_x86(source)]
         print(f"[setup] skipping {len(skipped)} files of x86:", *skipped, file=sys.stderr)
         return [source for source in without_torch if source not in skipped]
@@ -406,8 +495,11 @@ setup(
                  for name in torches() or ["no_torch"]],
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
-              "build_tsan": BuildTsan},
-    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h"],
+              "build_runner": BuildRunner, "build_tsan": BuildTsan},
+    # ``bin`` of the environment. It is made by the time that this is read.
+    data_files=[("bin", [str((OBJECTS / "lib/poptorch-run").relative_to(ROOT))])],
+    package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h",
+                               "cmake/*.cmake"],
                   "poptorch._reports.page": ["*.css", "*.html", "*.js"]},
     zip_safe=False,
 )

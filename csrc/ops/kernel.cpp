@@ -5,6 +5,7 @@
 
 #include "ir/copy.h"
 #include "support/error.h"
+#include "support/torch_library.h"
 
 namespace poptorch::ops {
 
@@ -62,6 +63,7 @@ bool register_kernel(const KernelDef& def) {
 }
 
 const KernelDef* find_kernel(ir::OpName op) {
+  if (op == ir::op::aten || op == ir::op::host_call) load_torch();  // which registers them
   const auto at = registry().find(op);
   return at == registry().end() ? nullptr : &at->second;
 }

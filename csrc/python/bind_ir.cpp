@@ -90,7 +90,7 @@ ValueHandle add_constant_op(const GraphHandle& self, py::handle dtype, const ir:
   ir::Attrs attrs = self.module->constant_attrs(type, info.ptr);
   for (const auto& [key, value] : to_attrs(annotations)) attrs.set(key, value);
   const ir::Op* op =
-      self.graph->append(ir::op::constant, {}, std::move(attrs), {type},
+      self.graph->append(ir::OpName("constant"), {}, std::move(attrs), {type},
                          to_source_location(source), {name});
   return {self.module, self.graph, op->result()};
 }

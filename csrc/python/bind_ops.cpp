@@ -86,7 +86,8 @@ const ir::Op* add_single(ir::Graph& graph, const std::string& name,
   const ops::OpDef& row = ops::op_def(op.name);
   op.attrs = ops::shortest_attrs(row, to_attrs(attrs));
   for (const auto& type : operands) {
-    op.operands.push_back(type ? graph.append(ir::op::input, {}, {}, {*type})->result() : nullptr);
+    const ir::OpName input("input");
+    op.operands.push_back(type ? graph.append(input, {}, {}, {*type})->result() : nullptr);
   }
   std::vector<ir::Type> result_types;
   if (types) {

@@ -20,6 +20,7 @@
 #include "support/error.h"
 #include "support/measured.h"
 #include "support/settings.h"
+#include "support/torch_library.h"
 
 namespace poptorch {
 
@@ -106,7 +107,12 @@ class AlgorithmTable {
   };
 
   // A forced one that applies; else the fastest of those that cost about as little as the cheapest.
-  Choice find(const Problem& problem) const { return choose_from(problem, true); }
+  // Loads PyTorch's library for one that calls it.
+  Choice find(const Problem& problem) const {
+    const Choice choice = choose_from(problem, true);
+    if (choice.row != nullptr && choice.row->is_library) load_torch();
+    return choice;
+  }
   // The same by costs alone: that which applies and is on, of equal ones the first.
   const Row* cheapest(const Problem& problem) const { return choose_from(problem, false).row; }
 

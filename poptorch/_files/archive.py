@@ -20,13 +20,13 @@ from poptorch.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = "poptorch executable"
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 SUFFIX = ".poptorch"
 # Every member that a file may have besides the manifest.
 MEMBERS = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors", "weights.safetensors", "state.safetensors",
-           "interface.json", "module.json", "options.json", "rng.json", "model.json",
-           "tensors.safetensors")
+           "interface.json", "runtime.json", "module.json", "options.json", "rng.json",
+           "model.json", "tensors.safetensors")
 
 _NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents

@@ -17,6 +17,7 @@ from poptorch._files import archive, description, problems, tensors
 from poptorch._files.decode import Decoder
 from poptorch._files.encode import Encoder
 from poptorch._guards.training_modes import TrainingModes
+from poptorch._runtime import runtime_document
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.device_memory import read_replicas, write_if_first, write_replicas
 from poptorch._runtime.interface import Interface
@@ -60,6 +61,8 @@ def write(wrapped: Wrapped, compiled: CompiledModel, filename, *, groupings: dic
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
+    members["runtime.json"] = json.dumps(runtime_document.document(wrapped, compiled),
+                                         allow_nan=False, separators=(",", ":")).encode()
     if has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
     members |= {f"{step}.ir": executable.ir(step).encode() for step in executable.steps()}

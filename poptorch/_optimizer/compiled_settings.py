@@ -145,6 +145,18 @@ class CompiledSettings:
                                  f"executor first.")
 
 
+def stream_values(layout: UpdateLayout, optimizer: torch.optim.Optimizer) -> dict[str, list]:
+    """The numbers of each stream that :meth:`CompiledSettings.send` binds."""
+    groups = groups_of(optimizer)
+    found = {compiled.stream: layout.spec.hyper_values(group)
+             for group, compiled in zip(groups, layout.groups)}
+    found |= {velocity_stream(compiled.stream): [float(group["velocity_scaling"])]
+              for group, compiled in zip(groups, layout.groups) if is_combined(group)}
+    values = settings.shared(optimizer, groups)
+    found |= dict.fromkeys(LOSS_SCALE_STREAMS, [values["loss_scaling"]])
+    return {**found, NORM_STREAM: [values["max_grad_norm"]]}
+
+
 def check_compatible(optimizer: torch.optim.Optimizer, layout: UpdateLayout) -> None:
     """Raises a ValueError when an optimizer is not one that a program can train with."""
     spec, groups = spec_of(optimizer), optimizer.param_groups

@@ -58,6 +58,7 @@ class Call:
             raise Error("[inputReplicaGrouping] forward changes an input in place, and several "
                         "replicas share it. Change a clone() of it, or leave the groups out.")
         self._is_synthetic, self._has_warned = spec.synthetic_data, False
+        self._modes: dict[str, tuple[str, int]] = {}  # of each output
         self._keeps_gradients = spec.keep_gradients
         plan = OutputPlan(options.output_mode, options.output_return_period, *steps)
         everything = OutputPlan(OutputMode.All, 1, *steps)
@@ -119,6 +120,7 @@ class Call:
               shape: list[int]) -> Callable[[], torch.Tensor]:
         """Sets which results of a stream a run keeps; returns what allocates memory for them."""
         name = "none" if self._is_synthetic else _MODE_NAMES[mode]
+        self._modes[stream.name] = (name, period)
         self._executable.set_output_mode(stream.name, name, period)
         dtype = torch_dtype(stream.dtype)
         if math.prod(shape) * dtype.itemsize >= _POOLED_BYTES:
@@ -136,6 +138,16 @@ class Call:
         for position, make, *_ in self._outputs:
             tensor = make()
             found[self._streams[position].name] = (list(tensor.shape), tensor.dtype)
+        return found
+
+    def described_outputs(self) -> list[dict]:
+        """The outputs as data for a file; those that ``forward`` returns first, in their order."""
+        found = []
+        for position, make, *_ in self._outputs:
+            stream = self._streams[position]
+            mode, period = self._modes[stream.name]
+            found.append({"stream": stream.name, "is_result": len(found) < len(self._results),
+                          "mode": mode, "period": period, "shape": list(make().shape)})
         return found
 
     def check_structure(self) -> None:

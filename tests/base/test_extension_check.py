@@ -33,9 +33,12 @@ def package(tmp_path):
     """A function that makes a package with the extension of this torch named as that of others."""
     def make(*folders: str) -> Path:
         link_shared_files(tmp_path / "poptorch")
-        (tmp_path / "poptorch" / "lib").mkdir()
         for folder in folders:
-            (tmp_path / "poptorch" / "lib" / folder).symlink_to(extension_check._FOLDER)
+            place = tmp_path / "poptorch" / "lib" / folder
+            place.mkdir(parents=True, exist_ok=True)
+            for file in extension_check._FOLDER.iterdir():
+                (place / file.name).unlink(missing_ok=True)
+                (place / file.name).symlink_to(file)
         return tmp_path
     return make
 
@@ -88,7 +91,7 @@ def test_a_checkout_that_is_not_built(package):
 
 def test_an_extension_that_does_not_load(package):
     folder = package("torch2_13")
-    (folder / "poptorch/lib/torch2_14").mkdir()
+    (folder / "poptorch/lib/torch2_14").mkdir(exist_ok=True)
     (folder / "poptorch/lib/torch2_14" / extension_check._FILE).write_text("nothing")
     *_, said = _said(folder, "2.14.0")
     assert said.startswith("ImportError: [poptorch] the extension ")

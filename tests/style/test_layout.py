@@ -27,6 +27,8 @@ INCLUDE_ORDER = [
     ["run"],
     ["kernels"],
     ["compile"],
+    ["runtime"],
+    ["program"],
     ["python"],
 ]
 LEVEL = {name: level for level, names in enumerate(INCLUDE_ORDER) for name in names}

@@ -27,6 +27,16 @@ def test_no_op_name_is_compared_with_text():
     assert not found, "\n".join(["use a name of csrc/ir/op_names.def:", *found])
 
 
+def test_other_libraries_ask_for_names():
+    """The constants are compared by address. A library other than libpoptorch has copies of them."""
+    outside = [path for path in CPP
+               if any(part in str(path) for part in ("csrc/python/", "csrc/kernels/aten/",
+                                                     "csrc/program/"))]
+    found = [str(path.relative_to(ROOT)) for path in outside
+             if re.search(r"\bir::op::", path.read_text())]
+    assert outside and not found, f"use ir::OpName(\"...\") in {', '.join(found)}"
+
+
 @pytest.mark.parametrize("line", [
     'if (op.name == "relu") return;',
     'if (op->name != "relu") return;',

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "support/shown.h"
 #include "support/work_memory.h"
 
 namespace poptorch::aten {
@@ -56,7 +57,7 @@ bool install();
 
 // How often the allocator that was there before was called since `install`, on any thread of the
 // process.
-int64_t original_allocations();
+POPTORCH_SHOWN int64_t original_allocations();
 
 // What an allocator scope of this thread does; the current one is thread_local.
 class Scope {

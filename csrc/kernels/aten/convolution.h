@@ -23,5 +23,7 @@ struct ConvolutionGeometry {
 ops::Prepared packed_by_onednn(const ops::Call& call);
 ops::Prepared packed_without_products(const ops::Call& call);
 RestOfOutputs packed_rest(const ops::Call& call);
+// Of the op pack_convolution.
+ops::Prepared pack_for_onednn(const ops::Call& call);
 
 }  // namespace poptorch::kernels

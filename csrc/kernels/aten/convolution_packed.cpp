@@ -1,6 +1,5 @@
-// Convolutions with packed weights: pack_convolution lays them out for the algorithm that
-// packed_convolution will choose (conv/algorithms.h). For oneDNN their form is oneDNN's choice;
-// their bytes lie in planned memory like any other value's.
+// Convolutions with weights that are packed for oneDNN (conv/packed.h): their form is oneDNN's
+// choice; their bytes lie in planned memory like any other value's.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
@@ -11,10 +10,9 @@
 
 #include "kernels/aten/call.h"
 #include "kernels/aten/convolution.h"
-#include "kernels/simd/elementwise.h"
+#include "kernels/conv/packed.h"
 #include "ops/layout.h"
 #include "support/error.h"
-#include "support/parallel.h"
 
 // Exported by torch, declared by no header of it. Weak: without them weights stay as they are.
 namespace at::native {
@@ -91,91 +89,11 @@ Form form_of(const ir::Attrs& attrs, const ir::Dims& weight_size, const ir::Dims
   return forms->emplace(key, find_form(g, weight_size, input_size, bytes)).first->second;
 }
 
-// As they are, but with dimensions in this order.
-Prepared pack_permuted(const Call& call, const ir::Dims& order) {
-  return {[=, type = call.in(0), bytes = call.out().bytes()](const Args& args) {
-    const aten::CallState state(args.threads);
-    const at::Tensor weight = aten::wrap(args.inputs[0], type).permute(order).contiguous();
-    const auto used = static_cast<size_t>(weight.numel()) * sizeof(float);
-    std::memcpy(args.outputs[0], weight.const_data_ptr(), used);
-    std::memset(args.out<std::byte>() + used, 0, static_cast<size_t>(bytes) - used);
-  }};
-}
-
-bool has_one_channel(const ir::Dims& input_size) { return input_size[1] == 1; }
-
-Prepared pack_for_onednn(const Call& call) {
-  const ir::Type type = call.in(0);
-  const ir::Dims input_size = call.attrs().get_ints(ir::attr::input_size);
-  const Form form =
-      form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
-  const auto room = static_cast<size_t>(call.out().bytes());
-  const auto run = [=, g = Geometry(call.attrs()), threads = call.threads](const Args& args) {
-    const aten::CallState state(threads);  // oneDNN's choice of a form depends on their number
-    at::Tensor weight = aten::wrap(args.inputs[0], type).contiguous();
-    const void* bytes = weight.const_data_ptr();
-    if (!form.description.empty()) {
-      weight = pack(weight, g, input_size);
-      bytes = at::native::data_ptr_from_mkldnn(weight);
-    }
-    std::memcpy(args.outputs[0], bytes, form.bytes);
-    std::memset(args.out<std::byte>() + form.bytes, 0, room - form.bytes);
-  };
-  return {run};
-}
-
-Prepared pack_as(const Call& call, WeightForm form) {
-  if (form == WeightForm::as_they_lie) return pack_permuted(call, {0, 1, 2, 3});
-  const bool by_tap =
-      form == WeightForm::by_tap || has_one_channel(call.attrs().get_ints(ir::attr::input_size));
-  return by_tap ? pack_permuted(call, {2, 3, 1, 0}) : pack_for_onednn(call);
-}
-
-Prepared pack_convolution(const Call& call) {
-  const auto choice = conv_algorithms().chosen(ConvProblem::packing(call));
-  Prepared prepared = pack_as(call, choice.row->make.form);
-  prepared.algorithm = choice.text();
-  return prepared;
-}
-KERNEL("pack_convolution", pack_convolution)
-
 at::Tensor weight_tensor(const Form& form, void* memory) {
   if (form.description.empty()) return aten::wrap(memory, {ir::DType::f32, form.weight_size, {}});
   return at::native::mkldnn_tensor_from_data_ptr(
       memory, form.weight_size, at::kFloat, at::Device(at::kCPU), form.description.data(),
       static_cast<int64_t>(form.description.size()));
-}
-
-const char* activation_name(const Call& call) {
-  const std::string& name = call.attrs().get_string(ir::attr::activation);
-  for (const auto& [ours, theirs] : {std::pair{"none", "none"}, std::pair{"relu", "relu"},
-                                     std::pair{"silu", "swish"},
-                                     std::pair{"hardswish", "hardswish"}}) {
-    if (name == ours) return theirs;
-  }
-  throw_user_error(concat("[packed_convolution] activation is \"", name,
-                          "\", expected none, relu, silu or hardswish. Use one of these."));
-}
-
-// The convolution, and then `activation` in place.
-Prepared with_activation(const Call& call, Prepared convolution, const std::string& activation) {
-  const auto* function = simd::find(simd::unary_f32(), activation);
-  const auto run = [=, n = call.out().numel(), run = std::move(convolution.run)](const Args& args) {
-    constexpr int64_t grain = 8192;
-    run(args);
-    auto* y = args.out<float>(0);
-    parallel_for(args.threads, n, grain, [&](int64_t begin, int64_t end) {
-      function->run({y + begin, {y + begin}, {1}, end - begin, nullptr});
-    });
-  };
-  return {run, convolution.scratch_bytes, convolution.algorithm};
-}
-
-// The products of our own end with relu themselves.
-Prepared with_other_than_relu(const Call& call, Prepared convolution) {
-  const std::string& activation = call.attrs().get_string(ir::attr::activation);
-  if (activation == "none" || activation == "relu") return convolution;
-  return with_activation(call, std::move(convolution), activation);
 }
 
 // An image [batch, height, width, channels] as ATen's [batch, channels, height, width]. An image of
@@ -256,29 +174,30 @@ Prepared by_form_of_onednn(const Call& call, const std::string& wanted) {
   return own_relu ? with_activation(call, std::move(convolution), "relu") : convolution;
 }
 
-// Of one channel, or of a program that was compiled elsewhere and reads the module's weights.
-bool is_left_as_it_is(const Call& call) {
-  return is_unpacked(call) || has_one_channel(ops::channels_first(call.in(0)).sizes);
-}
-
-// Weights that stay in the module: not where oneDNN needs a layout of its own.
-bool takes_unpacked(const Call& call) {
-  return conv_algorithms().choose(ConvProblem::packed(call)).make.form != WeightForm::onednn;
-}
-
-Prepared packed_convolution(const Call& call) {
-  const std::string activation = activation_name(call);
-  Prepared convolution = prepare_conv(ConvProblem::packed(call));
-  const bool by_form = !takes_unpacked(call) && !is_left_as_it_is(call);
-  return by_form ? convolution : with_other_than_relu(call, std::move(convolution));
-}
-
-KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
-
 }  // namespace
 
+Prepared pack_for_onednn(const Call& call) {
+  const ir::Type type = call.in(0);
+  const ir::Dims input_size = call.attrs().get_ints(ir::attr::input_size);
+  const Form form =
+      form_of(call.attrs(), type.sizes, input_size, call.out().numel(), call.threads);
+  const auto room = static_cast<size_t>(call.out().bytes());
+  const auto run = [=, g = Geometry(call.attrs()), threads = call.threads](const Args& args) {
+    const aten::CallState state(threads);  // oneDNN's choice of a form depends on their number
+    at::Tensor weight = aten::wrap(args.inputs[0], type).contiguous();
+    const void* bytes = weight.const_data_ptr();
+    if (!form.description.empty()) {
+      weight = pack(weight, g, input_size);
+      bytes = at::native::data_ptr_from_mkldnn(weight);
+    }
+    std::memcpy(args.outputs[0], bytes, form.bytes);
+    std::memset(args.out<std::byte>() + form.bytes, 0, room - form.bytes);
+  };
+  return {run};
+}
+
 Prepared packed_by_onednn(const Call& call) {
-  if (!is_left_as_it_is(call)) return by_form_of_onednn(call, activation_name(call));
+  if (!is_left_as_it_is(call)) return by_form_of_onednn(call, onednn_activation(call));
   return {[all = rest_of_outputs(call)](const Args& args) { all(args, 0); }};
 }
 

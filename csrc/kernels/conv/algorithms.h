@@ -1,5 +1,5 @@
 // The table of convolution algorithms, for results and both gradients. Rows that call PyTorch are
-// added by kernels/aten, which this folder does not know.
+// added by library.cpp.
 #pragma once
 
 #include "kernels/conv/problem.h"

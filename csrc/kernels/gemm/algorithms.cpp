@@ -13,6 +13,7 @@
 #include "support/bf16_unit.h"
 #include "support/ceil_div.h"
 #include "support/switches.h"
+#include "support/torch_library.h"
 
 namespace poptorch::kernels {
 
@@ -54,8 +55,7 @@ double unsplit(const GemmProblem& p, const GemmMethod& method, double cost) {
 }
 
 bool has_blas(const GemmProblem& p) {
-  if (p.dtype == ir::DType::f64) return fits_blas(p.gemm) && blas_gemm<double>() != nullptr;
-  return is_f32_based(p) && fits_blas(p.gemm) && blas_gemm<float>() != nullptr;
+  return (p.dtype == ir::DType::f64 || is_f32_based(p)) && fits_blas(p.gemm) && has_torch();
 }
 
 // MKL reaches 0.5 to 0.85 of what an EPYC can do, the blocked loops 0.8 to 0.9.
@@ -126,7 +126,7 @@ bool can_be_small(const GemmProblem& p) {
 
 template <typename T>
 void blas_block(const Gemm& g, const T* a, const T* b, T* c) {
-  if (blas_gemm<T>() == nullptr || !fits_blas(g)) return plain_block(g, a, b, c);
+  if (!fits_blas(g) || !has_torch() || blas_gemm<T>() == nullptr) return plain_block(g, a, b, c);
   call_blas(blas_gemm<T>(), g, a, b, c);
 }
 

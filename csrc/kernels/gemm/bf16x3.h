@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/gemm/gemm.h"
+#include "support/shown.h"
 
 namespace poptorch::kernels {
 
@@ -20,7 +21,7 @@ constexpr double bf16x3_number_cost = 64.0 / 8 * 10;
 
 // Whether the machine has the unit, the system lets the process use it, and the switch
 // `bf16x3_gemm` is on.
-bool has_bf16x3_gemm();
+POPTORCH_SHOWN bool has_bf16x3_gemm();
 
 // Whether the product is large enough to be worth cutting its operands into parts.
 bool bf16x3_gemm_pays(const Gemm& g);

@@ -1,17 +1,16 @@
-// The BLAS that torch has loaded into the process. Its functions are looked up and not linked:
-// which library it is depends on torch's build.
+// The BLAS that torch has. Its functions are looked up and not linked: which library it is depends
+// on torch's build.
 #pragma once
 
-#include <dlfcn.h>
-
 #include "kernels/gemm/gemm.h"
+#include "support/torch_library.h"
 
 namespace poptorch::kernels {
 
-// nullptr when no library of the process has it.
+// nullptr when torch has none. Loads torch.
 template <typename Function>
 Function find_symbol(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  return reinterpret_cast<Function>(torch_function(name));
 }
 
 // Sets how many threads MKL uses for calls of this thread and returns the number before; nullptr

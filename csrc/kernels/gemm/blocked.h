@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/gemm/gemm.h"
+#include "support/shown.h"
 
 namespace poptorch::kernels {
 
@@ -33,6 +34,6 @@ void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c);
 
 // What computes products: "loops", which are in use unless the processor is Intel's, or "library",
 // the BLAS (support/settings.h).
-std::string_view gemm_by();
+POPTORCH_SHOWN std::string_view gemm_by();
 
 }  // namespace poptorch::kernels

@@ -67,7 +67,7 @@ GemmTable::Choice choice_of(const Gemm& g, ir::DType dtype) {
 
 }  // namespace
 
-bool has_bf16_gemm() { return bf16_gemm() != nullptr; }
+bool has_bf16_gemm() { return has_torch() && bf16_gemm() != nullptr; }
 
 void bf16_blas_block(const Gemm& g, const uint16_t* a, const uint16_t* b, float* c) {
   call_blas(bf16_gemm(), g, a, b, c);

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "program/arguments.h"
+#include "program/commands.h"
+#include "runtime/formats.h"
+#include "runtime/program.h"
+#include "support/error.h"
+#include "support/torch_library.h"
+
+namespace poptorch::program {
+
+namespace {
+
+using runtime::Array;
+using runtime::View;
+
+double seconds_of(const auto& fn) {
+  const auto begin = std::chrono::steady_clock::now();
+  fn();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void print_times(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double part) {
+    return 1e3 * seconds[static_cast<size_t>(part * static_cast<double>(seconds.size() - 1))];
+  };
+  std::printf("%zu runs: median %.3f ms, 90%% %.3f ms, 99%% %.3f ms\n", seconds.size(), at(0.5),
+              at(0.9), at(0.99));
+}
+
+}  // namespace
+
+void run_model(const std::vector<std::string>& words) {
+  const Arguments arguments(words, {{"--outdir"}, {"--repeat"}, {"--threads"}});
+  const std::vector<std::string>& paths = arguments.positional();
+  if (paths.empty()) throw UsageError("the file of a compiled model is missing");
+  const std::filesystem::path folder = arguments.one("--outdir");
+  const int64_t repeat = arguments.count("--repeat", 1);
+  const auto threads = static_cast<int>(arguments.count("--threads", 0));
+  runtime::Program program(paths[0], threads);
+  std::vector<Array> arrays;
+  std::vector<View> views;
+  for (size_t i = 1; i < paths.size(); ++i) arrays.push_back(runtime::read_npy(paths[i]));
+  for (const Array& array : arrays) views.push_back(array.view());
+
+  std::vector<Array> results;
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < repeat; ++i) {
+    seconds.push_back(seconds_of([&] { results = program.run(views); }));
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  for (size_t i = 0; i < results.size(); ++i) {
+    runtime::write_file(folder / concat("output", i, ".npy"), write_npy(results[i].view()));
+  }
+  if (repeat > 1) print_times(std::move(seconds));
+}
+
+void inspect_model(const std::vector<std::string>& words) {
+  const Arguments arguments(words, {});
+  if (arguments.positional().size() != 1) throw UsageError("inspect takes one file");
+  const runtime::Program program(arguments.positional()[0]);
+  std::printf("%s model, %d threads\n", program.is_training() ? "training" : "inference",
+              program.threads());
+  for (const auto& input : program.inputs()) {
+    std::printf("input %s %s\n", input.name.c_str(),
+                View{input.dtype, input.shape, nullptr}.text().c_str());
+  }
+  for (size_t i = 0; i < program.result_count(); ++i) {
+    std::printf("output%zu %s\n", i, program.result_type(i).text().c_str());
+  }
+  std::printf("torch %s\n", is_torch_loaded() ? "needed" : "not needed");
+}
+
+}  // namespace poptorch::program

@@ -1,0 +1,2 @@
+// The same, with the flags of what each call of a program passes through.
+#include "support/standard_library.h"
