@@ -58,6 +58,9 @@ def main(arguments: list[str]) -> int:
     tests = [python, "-m", "pytest", "-q", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]
     steps = {
         "build": [python, "setup.py", "-q", "build_ext", "--inplace"],
+        # As in an ordinary environment: with the package's entry points.
+        "install": [python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps",
+                    "-e", "."],
         "names": [python, "-m", "pytest", "-q", *NAMES],
         f"tests, part {parsed.part} of {PARTS}": [*tests, f"--part={parsed.part}/{PARTS}"],
     }
@@ -69,7 +72,7 @@ def main(arguments: list[str]) -> int:
         state = "failed" if done.returncode else "done"
         failed += done.returncode != 0
         print(f"[torch] {name}: {state} in {time.monotonic() - begin:.0f} s", flush=True)
-        if name == "build" and failed:
+        if failed and name in ("build", "install"):
             break
     return 1 if failed else 0
 

@@ -8,6 +8,7 @@ without the sources. The wheel is in ``dist``. The exit status is 1 when somethi
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from tests.torch_release.__main__ import ROOT, make_environment
 RELEASES = ("2.13.0", "2.14.1", "2.15.0")
 LIMIT_BYTES = 15 * 1000**2
 FOLDER = ROOT / "build" / "wheel"
-# They come with torch, or must be the one that torch uses.
-OUTSIDE = ("libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libc10.so", "libgomp.so.1")
+# They come with torch, or must be the one that torch uses; our own have their place in the package.
+OUTSIDE = ("libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libc10.so", "libgomp.so.1",
+           "libpoptorch.so", "libpoptorch_aten.so")
 TESTS = ("tests/public_ops", "tests/existing_programs")
 
 
@@ -51,6 +53,7 @@ def build(folders: list[Path]) -> Path:
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w",
         FOLDER / "plain", ".", cwd=ROOT,
         env={"POPTORCH_TORCH": os.pathsep.join(map(str, folders))})
+    shutil.rmtree(ROOT / "poptorch.egg-info")  # with it pytest takes the checkout for a plugin
     [plain] = (FOLDER / "plain").glob("*.whl")
     excluded = [part for name in OUTSIDE for part in ("--exclude", name)]
     before = set((ROOT / "dist").glob("*.whl"))
@@ -72,7 +75,11 @@ def problems_of(wheel: Path, releases: tuple[str, ...] = RELEASES) -> list[str]:
         folder = f"poptorch/lib/torch{'_'.join(release.split('.')[:2])}/_C."
         if sum(name.startswith(folder) for name in names) != 1:
             found.append(f"it has no extension for torch {release}")
-    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    if "poptorch/lib/libpoptorch.so" not in names:
+        found.append("it has no poptorch/lib/libpoptorch.so")
+    if not any(name.endswith(".data/data/bin/poptorch-run") for name in names):
+        found.append("it has no poptorch-run")
+    tops = {name.split("/")[0] for name in names if not re.match(r"[^/]*\.(data|dist-info)/", name)}
     if tops != {"poptorch", "popart", "pytest_poptorch.py"}:
         found.append(f"it holds {sorted(tops)}")
     if any("libtorch" in name or "libgomp" in name for name in names):

@@ -10,6 +10,8 @@ NAME = "poptorch-0.1.0-cp311-cp311-manylinux_2_35_x86_64.whl"
 FILES = {
     "poptorch/__init__.py": "", "popart/__init__.py": "", "pytest_poptorch.py": "",
     "poptorch/lib/torch2_13/_C.cpython-311-x86_64-linux-gnu.so": "",
+    "poptorch/lib/libpoptorch.so": "",
+    "poptorch-0.1.0.data/data/bin/poptorch-run": "",
     "poptorch-0.1.0.dist-info/licenses/LICENSE": "",
 }
 EXTENSION = "poptorch/lib/torch2_13/_C.cpython-311-x86_64-linux-gnu.so"
@@ -32,6 +34,8 @@ def test_a_wheel_that_is_right(tmp_path):
     ({"name": "poptorch-0.1.0-cp311-cp311-linux_x86_64.whl"}, "without manylinux_2_"),
     ({"files": {"poptorch/large": "x" * (LIMIT_BYTES + 1)}}, f"the limit is {LIMIT_BYTES}"),
     ({"without": [EXTENSION]}, "it has no extension for torch 2.13.0"),
+    ({"without": ["poptorch/lib/libpoptorch.so"]}, "it has no poptorch/lib/libpoptorch.so"),
+    ({"without": ["poptorch-0.1.0.data/data/bin/poptorch-run"]}, "it has no poptorch-run"),
     ({"files": {"tests/conftest.py": ""}}, "it holds ['popart', 'poptorch', 'pytest_poptorch.py', "
                                            "'tests']"),
     ({"files": {"poptorch.libs/libgomp-1.so": ""}}, "it holds a library of torch"),
