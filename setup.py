@@ -1,11 +1,6 @@
-"""Builds poptorch: the Python package, its extension ``poptorch._C`` and what that links.
+"""Builds poptorch: the Python package, the extension ``poptorch._C`` and ``poptorch/lib``.
 
-Four files come of ``csrc``, in ``poptorch/lib`` (see :func:`products`):
-
-* ``libpoptorch.so``: everything that needs neither Python nor torch;
-* ``torch2_13/libpoptorch_aten.so``: ``csrc/kernels/aten``, the calls of torch's operators, and
-* ``torch2_13/_C``: ``csrc/python``, both for torch 2.13 and so for each other release;
-* ``poptorch-run``: ``csrc/program``, which runs files without Python.
+:func:`products` lists the files that are linked, csrc/README.md describes them.
 
 Sources are found by glob, so this file is not edited to add one. What is compiled how:
 

@@ -1,3 +1,4 @@
+// The command that runs a model on arrays, and the one that shows what it takes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // The interface without exceptions.
-#include "poptorch/runtime.h"
+#include <poptorch/runtime.h>
 
 #include <cstring>
 #include <exception>

@@ -47,7 +47,8 @@ class Header {
       return is_known && one.first == name.substr(1);
     });
     USER_CHECK(row != names.end() && name[0] != '>', "[load] ", path_, " has elements of the type ",
-               name, ". Save it as bool, uint8, int8 to int64 or float16 to float64, little endian.");
+               name, ". Save it as bool, uint8, int8 to int64 or float16 to float64, in the order ",
+               "of x86.");
     return row->second;
   }
 

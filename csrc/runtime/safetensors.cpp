@@ -1,3 +1,4 @@
+// Reads and writes files of tensors in the safetensors format.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -68,7 +68,7 @@ def lost_member(members, _):
 
 CHANGES = {
     "version": (renamed_version, False, "has poptorch_version '0.0.1', this is"),
-    "format": (newer_format, False, "has format_version 99, this is 13"),
+    "format": (newer_format, False, "has format_version 99, this is 14"),
     "torch": (other_torch, False, "has torch_version '1.13.1.cpu', this is '"),
     "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
     "lost": (lost_member, False, "differ in plan.ir"),

@@ -54,8 +54,8 @@ double joint_cost(P p) {
 // zeros need not be; of images that a kernel does not fit into without padding; of volumes.
 bool bf16_unit_applies(P p) {
   const ir::Type& image = p.image();
-  if (!has_torch() || p.is(Direction::gradients) || image.dtype != ir::DType::bf16 || !computes_bf16() ||
-      image.rank() > 4 || !is_all(p.dilation, 1)) {
+  if (!has_torch() || p.is(Direction::gradients) || image.dtype != ir::DType::bf16 ||
+      !computes_bf16() || image.rank() > 4 || !is_all(p.dilation, 1)) {
     return false;
   }
   for (int64_t dim = 2; dim < image.rank(); ++dim) {
