@@ -13,7 +13,7 @@ TORCH_ARGS ?=
 WHEEL_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
-SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl' -o -name 'source_kinds.py')
 CROSS_CXX ?= aarch64-linux-gnu-g++
 # The release that `make torch` tests.
 TORCH ?= 2.14.1
