@@ -28,7 +28,7 @@ def test_no_op_name_is_compared_with_text():
 
 
 def test_other_libraries_ask_for_names():
-    """Constants are compared by address, and a library other than libpoptorch has copies of them."""
+    """The constants are compared by address. Libraries other than libpoptorch have copies."""
     outside = [path for path in CPP
                if any(part in str(path) for part in ("csrc/python/", "csrc/kernels/aten/",
                                                      "csrc/program/"))]
