@@ -4,7 +4,7 @@ torch changes its C++ interface in each minor release. A wheel has an extension 
 one, a checkout that of the torch it was built with: ``lib/torch2_13/_C*.so`` for torch 2.13.
 """
 
-import importlib
+import importlib.util
 import sys
 import sysconfig
 from pathlib import Path
@@ -44,12 +44,14 @@ def _import() -> None:
         found = f"only for torch {listed(built)}" if built else "for no release of torch"
         raise ImportError(f"[poptorch] the extension poptorch._C is not built for torch "
                           f"{torch.__version__}, {found}. {_to_do(built)}")
-    sys.modules[PACKAGE.name].__path__.insert(0, str(_FOLDER))
+    spec = importlib.util.spec_from_file_location("poptorch._C", _FOLDER / _FILE)
     try:
-        importlib.import_module("poptorch._C")
+        extension = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(extension)
     except ImportError as error:
         raise ImportError(f"[poptorch] the extension {_FOLDER / _FILE} does not load with torch "
                           f"{torch.__version__} ({error}). {_to_do(built)}") from error
+    sys.modules["poptorch._C"] = sys.modules["poptorch"]._C = extension
 
 
 _import()
