@@ -101,7 +101,7 @@ def test_the_executors_module_may_be_executed_again():
     spec.loader.exec_module(again)
     assert again.PoplarExecutor is poptorch.PoplarExecutor
     with warnings.catch_warnings(action="ignore"):  # deprecated by importlib
-        assert spec.loader.load_module(spec.name).PoplarExecutor is poptorch.PoplarExecutor
+        assert spec.loader.load_module().PoplarExecutor is poptorch.PoplarExecutor
     assert poptorch._poplar_executor.PoplarExecutor is poptorch.PoplarExecutor
 
 
