@@ -99,8 +99,8 @@ def test(wheel: Path, release: str, tests: tuple[str, ...] = TESTS) -> None:
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     # An installed plugin's modules, which are all of poptorch, would get a loader of pytest's.
-    run(python, "-m", "pytest", "-q", "--assert=plain", "-p", "no:cacheprovider", *tests, cwd=folder,
-        env={"OMP_WAIT_POLICY": "passive"})
+    run(python, "-m", "pytest", "-q", "--assert=plain", "-p", "no:cacheprovider", *tests,
+        cwd=folder, env={"OMP_WAIT_POLICY": "passive"})
 
 
 def main(arguments: list[str]) -> int:
