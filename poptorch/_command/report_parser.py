@@ -40,7 +40,7 @@ def _add_model(command) -> None:
     command.add_argument("--options", nargs="+", default=[], metavar="OPTION",
                          help="NAME=VALUE by the names of Options.toDict(), values as JSON, such "
                          "as ipu_target=bow gradient_accumulation=8; and file.py:name of an "
-                         "Options object. The settings change that object, or else the `options` of the "
-                         "model's file, if it has some")
+                         "Options object. The settings change that object, or else the "
+                         "`options` of the model's file, if it has some")
     command.add_argument("--optimizer", choices=OPTIMIZERS, help="train with this optimizer; "
                          "without it, inference is assumed")
