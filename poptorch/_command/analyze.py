@@ -7,8 +7,8 @@ from poptorch.errors import Error
 SUMMARY = "list the native, opaque and refused operations of a model"
 EXAMPLES = ("poptorch analyze net.py:Net --input f32[16,64]",
             "poptorch analyze net.py:Net --input f32[16,64] --optimizer adamw --json")
-STATUS = "0 if no operation is refused, 1 if one is refused or after an error, 2 for a\nwrong " \
-         "command line."
+STATUS = ("0 if no operation is refused, 1 if one is or after an error, 2 for a wrong command "
+          "line.")
 
 
 def add_arguments(parser) -> None:

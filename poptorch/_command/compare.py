@@ -12,7 +12,8 @@ from poptorch.testing._compare import compare
 SUMMARY = "compare a model with PyTorch, operation by operation"
 EXAMPLES = ("poptorch compare net.py:Net --shape 8,64",
             "poptorch compare net.py:Net --shape 8,64 --training --steps 3 --json")
-STATUS = "0 if all is equal, 2 if something differs or for a wrong command line, 1 after\nan error."
+STATUS = ("0 if all is equal, 2 if something differs or for a wrong command line, 1 after an "
+          "error.")
 
 
 def add_arguments(parser) -> None:

@@ -13,8 +13,8 @@ LOSSES = ("BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HuberLoss", "KLDi
           "MSELoss", "NLLLoss", "SmoothL1Loss")
 SUMMARY = "compile a model and write it to a file"
 EXAMPLES = ("poptorch compile net.py:Net --input f32[16,64] -o net.poptorch",
-            "poptorch compile net.py:Plain --input f32[16,64] --input i64[16] --optimizer adamw \\\n"
-            "      --learning-rate 0.001 --loss CrossEntropyLoss -o train.poptorch",
+            "poptorch compile net.py:Plain --input f32[16,64] --input i64[16] \\\n"
+            "      --optimizer adamw --loss CrossEntropyLoss -o train.poptorch",
             "poptorch compile net.py:Net --weights net.safetensors -o net.poptorch --json")
 
 

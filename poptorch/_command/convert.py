@@ -11,11 +11,11 @@ from poptorch.options import Options
 
 SUMMARY = "change precision, batch size and placement of a model for inference"
 EXAMPLES = (
-    "poptorch convert net.py:Net --input f32[16,64] --precision-mode FP16 -o half.poptorch",
+    "poptorch convert net.py:Net --precision-mode FP16 -o half.poptorch",
     "poptorch convert net.poptorch --import net.py --batch-size 4 -o small.poptorch",
-    "poptorch convert net.py:Deep --pipeline-stage ^encoder --pipeline-stage ^head \\\n"
-    "      --batch-per-step 2 -o deep.poptorch",
-    "poptorch convert net.py:Net --config-file config.json -o half.poptorch --json")
+    "poptorch convert net.py:Deep --pipeline-stage ^encoder \\\n"
+    "      --pipeline-stage ^head --batch-per-step 2 -o deep.poptorch",
+    "poptorch convert net.py:Deep --config-file config.json -o half.poptorch --json")
 _PATTERNS = {"nargs": "+", "metavar": "REGEX"}
 
 
@@ -28,13 +28,14 @@ def add_arguments(parser) -> None:
     model_arguments.add_inputs(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write")
     parser.add_argument("--config-file", metavar="FILE", help="a JSON object of settings. Its keys "
-                        "are the names of the options below with _ for -, and pipeline_cfg. "
-                        "Options of the command line replace them")
+                        "are the names of the settings below with _ for -, unless their help "
+                        "names another. Settings of the command line replace them")
     settings = parser.add_argument_group("settings")
     settings.add_argument("--precision-mode", metavar="MODE", help="FP32, FP16 or BF16: the type "
                           "of the weights")
-    settings.add_argument("--precision-conversion-excluded-nodes", **_PATTERNS,
-                          help="parameters and buffers that keep their type")
+    settings.add_argument("--exclude", dest="precision_conversion_excluded_nodes", **_PATTERNS,
+                          help="parameters and buffers that keep their type, by their names. In "
+                          "JSON: precision_conversion_excluded_nodes")
     settings.add_argument("--num-ipus", type=int, metavar="N", help="the number of IPUs that the "
                           "program must need")
     for kind in ("matmul", "conv"):

@@ -6,8 +6,8 @@ from poptorch._estimate.fit import fit
 
 SUMMARY = "estimate in a few lines whether a model fits IPUs and how fast it is"
 EXAMPLES = ("poptorch estimate net.py:Net --input f32[16,64]",
-            "poptorch estimate net.py:Net --input f32[16,64] --optimizer adam --fit --json")
-STATUS = "0 if the model fits, 1 if it does not fit or after an error, 2 for a wrong\ncommand line."
+            "poptorch estimate net.py:Net --optimizer adam --fit --json")
+STATUS = "0 if the model fits, 1 if not or after an error, 2 for a wrong command line."
 
 
 def add_arguments(parser) -> None:

@@ -8,7 +8,7 @@ from poptorch import _C
 from poptorch.errors import Error
 
 SUMMARY = "run passes on a file of IR text"
-EXAMPLES = ("poptorch opt net.ir", "poptorch opt --passes cse,dce --verbose net.ir")
+EXAMPLES = ("poptorch opt text.ir", "poptorch opt --passes cse,dce --verbose text.ir")
 
 
 def add_arguments(parser) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import sys
+import textwrap
 import traceback
 from types import ModuleType
 
@@ -92,7 +93,9 @@ def commands_of(top: Parser) -> dict[str, Parser]:
 def _epilog(module: ModuleType) -> str:
     lines = ["examples:", *(f"  {example}" for example in module.EXAMPLES)]
     status = getattr(module, "STATUS", "")
-    return "\n".join([*lines, "", f"Exit status: {status}"] if status else lines)
+    if status:
+        lines += ["", textwrap.fill(f"Exit status: {status}", 80)]
+    return "\n".join(lines)
 
 
 def main(words: list[str] | None = None) -> int:

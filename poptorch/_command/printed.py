@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import textwrap
 
 
@@ -11,8 +12,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def as_json(value) -> None:
-    """Prints a value as JSON."""
-    print(json.dumps(value, indent=2, allow_nan=False))
+    """Prints a value as JSON; numbers that are not finite and types of the IR as text."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False, default=str))
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def short(text: str, width: int = 80) -> str:

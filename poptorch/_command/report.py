@@ -8,10 +8,12 @@ from poptorch._reports.device.report import DeviceReport
 from poptorch.errors import Error
 
 SUMMARY = "print or write what a model costs on IPUs, without running it"
-EXAMPLES = ("poptorch report net.py:Net --input f32[16,64] --optimizer adamw -o report.html",
-            "poptorch report net.py:Net --input f32[16,64] -o old.json",
-            "poptorch report net.py:Net --input f32[32,64] --compare old.json \\\n"
-            "      --options device_iterations=4")
+EXAMPLES = (
+    "poptorch report net.py:Net --input f32[16,64] -o old.json",
+    "poptorch report net.py:Net --input f32[16,64] --optimizer adamw \\\n"
+    "      -o report.html",
+    "poptorch report net.py:Net --input f32[32,64] --compare old.json \\\n"
+    "      --options device_iterations=4")
 
 
 def add_arguments(parser) -> None:

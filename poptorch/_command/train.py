@@ -8,9 +8,11 @@ from poptorch._command import arrays, printed, program_file
 from poptorch.errors import Error
 
 SUMMARY = "train a compiled model on arrays and write its weights"
-EXAMPLES = ("poptorch train train.poptorch --data x.npy label.npy --steps 5 --out w.safetensors",
-            "poptorch train train.poptorch --data batches.npz --steps 5 --out w.safetensors \\\n"
-            "      --save later.poptorch --json")
+EXAMPLES = (
+    "poptorch train train.poptorch --data x.npy label.npy --steps 5 \\\n"
+    "      --out w.safetensors",
+    "poptorch train train.poptorch --data batches.npz --steps 5 \\\n"
+    "      --out w.safetensors --save later.poptorch --json")
 
 
 def add_arguments(parser) -> None:

@@ -53,9 +53,9 @@ def fill(folder):
     safetensors.torch.save_file({"fc.weight": torch.randn(8, 64), "fc.bias": torch.zeros(8)},
                                 folder / "net.safetensors")
     (folder / "config.json").write_text(json.dumps(
-        {"precision_mode": "FP16", "precision_conversion_excluded_nodes": ["bias"],
+        {"precision_mode": "FP16", "precision_conversion_excluded_nodes": ["^head"],
          "batch_size": 4, "batch_per_step": 2, "matmul_amp": 0.3, "num_ipus": 1}))
     cached = quiet_options(enableExecutableCaching=str(folder / "cache"))
     model = poptorch.inferenceModel(torch.nn.Linear(4, 2), cached)
     model.compile(torch.ones(3, 4))
-    (folder / "net.ir").write_text(model.ir("translate"))
+    (folder / "text.ir").write_text(model.ir("translate"))
