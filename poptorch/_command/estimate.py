@@ -38,7 +38,7 @@ def run(arguments) -> int:
         return int(not report.fits)
     low, high = report.interval
     printed.rows([
-        ("model", report.title), ("target", f"{len(tiles.ipus)} IPUs, {report.target}"),
+        ("model", report.title), ("target", f"{report.target}, IPUs: {len(tiles.ipus)}"),
         ("fits", "yes" if report.fits else "no"),
         ("fullest tile", f"{tiles.peak:,} of {tiles.limit:,} bytes"),
         ("cycles", f"{report.cycles:,.0f} a step, 90 % between {low:,.0f} and {high:,.0f}"),
