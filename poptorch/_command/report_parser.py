@@ -38,8 +38,8 @@ def _add_model(command) -> None:
                          "f32[8,3,224,224]; without it, the file has `inputs`: the arguments, or "
                          "a function that makes them")
     command.add_argument("--options", nargs="+", default=[], metavar="OPTION",
-                         help="NAME=VALUE by the names of Options.toDict(), values as JSON, such as "
-                         "ipu_target=bow gradient_accumulation=8; and file.py:name of an Options "
+                         help="NAME=VALUE by the names of Options.toDict(), values as JSON, such "
+                         "as ipu_target=bow gradient_accumulation=8; and file.py:name of an Options "
                          "object. The settings change that object, or else the `options` of the "
                          "model's file, if it has some")
     command.add_argument("--optimizer", choices=OPTIMIZERS, help="train with this optimizer; "

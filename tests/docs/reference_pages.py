@@ -186,7 +186,7 @@ def algorithms() -> str:
     lines = ["# Algorithms\n",
              "If an operation can be computed in several ways, poptorch chooses the algorithm with "
              "the least\nestimated or "
-             "[measured](../guide/determinism.md#measured-algorithms) time. "
+             "[measured](../guide/debugging/determinism.md#measured-algorithms) time. "
              "`PoplarExecutor.op_report(algorithms=True)`\nshows the choice. "
              "`POPTORCH_ALGORITHM` forces others where they apply:\n"
              "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
@@ -278,7 +278,8 @@ def optimizers() -> str:
              if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
         "# Optimizers\n\nYou can also use the optimizers of `torch.optim`, including those "
-        "without a class here, and [optimizers of your own](../guide/own_optimizers.md).\n",
+        "without a class here, and "
+        "[optimizers of your own](../guide/training/own_optimizers.md).\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),

@@ -43,7 +43,7 @@ def test_every_public_name_is_on_a_page():
 
 def test_every_page_is_in_the_list_of_pages():
     text = (ROOT / "docs" / "README.md").read_text()
-    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").glob("*/*.md")]
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*/*.md")]
     assert len(pages) > len(PAGES)
     assert all(f"({path})" in text for path in pages), \
         [str(path) for path in pages if f"({path})" not in text]

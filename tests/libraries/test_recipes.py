@@ -1,4 +1,7 @@
-"""The recipes for libraries in docs/guide/recipes.md: they train a network, and generate words."""
+"""The recipes for libraries in docs/guide/training/recipes.md.
+
+They train a network, and generate words.
+"""
 
 import re
 
@@ -28,6 +31,6 @@ assert abs(trainer.optimizers[0].param_groups[0]["lr"] - 0.005) < 1e-9
 @pytest.mark.slow
 @pytest.mark.skipif(not (FOLDER / "pytorch_lightning").exists(), reason="make libraries")
 def test_the_guide():
-    guide = (ROOT / "docs" / "guide" / "recipes.md").read_text()
+    guide = (ROOT / "docs" / "guide" / "training" / "recipes.md").read_text()
     code = "".join(re.findall(r"```py\n(.*?)```", guide, re.DOTALL))
     run_python(START.format(folder=str(FOLDER)) + code + END, OMP_NUM_THREADS="1")
