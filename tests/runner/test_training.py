@@ -30,7 +30,35 @@ class Normed(torch.nn.Module):
         return self.inner(self.norm(x), label)
 
 
-NETWORKS = {"dropout": Classifier, "batch norm": Normed}
+class Convolved(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.inner = torch.nn.Conv1d(1, 1, 3, padding=1), Classifier()
+
+    def forward(self, x, label):
+        return self.inner(self.conv(x.unsqueeze(1)).squeeze(1), label)
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.inner = torch.nn.LSTM(2, 6, batch_first=True), Classifier()
+
+    def forward(self, x, label):
+        return self.inner(self.cell(x.view(-1, 3, 2))[0][:, -1], label)
+
+
+class Attending(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.inner = torch.nn.TransformerEncoderLayer(2, 1, 8), Classifier()
+
+    def forward(self, x, label):
+        return self.inner(self.layer(x.view(-1, 3, 2)).flatten(1), label)
+
+
+NETWORKS = {"dropout": Classifier, "batch norm": Normed, "convolution": Convolved,
+            "recurrent": Recurrent, "attention": Attending}
 
 
 @pytest.fixture
