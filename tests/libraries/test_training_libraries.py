@@ -1,4 +1,4 @@
-"""The recipes for libraries in docs/guide/training/recipes.md.
+"""The examples of docs/guide/training/training_libraries.md.
 
 They train a network, and generate words.
 """
@@ -31,6 +31,6 @@ assert abs(trainer.optimizers[0].param_groups[0]["lr"] - 0.005) < 1e-9
 @pytest.mark.slow
 @pytest.mark.skipif(not (FOLDER / "pytorch_lightning").exists(), reason="make libraries")
 def test_the_guide():
-    guide = (ROOT / "docs" / "guide" / "training" / "recipes.md").read_text()
-    code = "".join(re.findall(r"```py\n(.*?)```", guide, re.DOTALL))
+    page = (ROOT / "docs" / "guide" / "training" / "training_libraries.md").read_text()
+    code = "".join(re.findall(r"```py\n(.*?)```", page, re.DOTALL))
     run_python(START.format(folder=str(FOLDER)) + code + END, OMP_NUM_THREADS="1")
