@@ -278,7 +278,7 @@ void bind_torch_tensors(py::module_& module) {
       .def(py::init<const py::object&, std::vector<int64_t>>(), py::arg("dtype"),
            py::arg("sizes"))
       .def("matches", &TensorKind::matches, py::arg("object"),
-           "Whether it is such a tensor, of the class torch.Tensor itself.")
+           "Whether a tensor of this kind has the class torch.Tensor itself.")
       .def("empty", &TensorKind::empty, "An uninitialized contiguous one.");
   module.def(
       "all_match",

@@ -1,4 +1,4 @@
-// What csrc/python knows of torch's tensors. Of its sources only torch_tensors.cpp includes torch's
+// What csrc/python needs of torch's tensors. Of its sources only torch_tensors.cpp includes torch's
 // headers. They change with each release of torch, so that file is compiled for each.
 #pragma once
 

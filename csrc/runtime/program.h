@@ -27,7 +27,7 @@ class Program {
   bool is_training() const { return is_training_; }
   int threads() const { return threads_; }
 
-  // Types of what forward takes and returns. A result has the dtype of its stream.
+  // Types of the arguments and results of forward. A result has the dtype of its stream.
   const std::vector<Document::Input>& inputs() const { return document_.inputs; }
   View result_type(size_t number) const;
   size_t result_count() const { return results_; }

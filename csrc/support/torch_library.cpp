@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<bool> is_loaded = false;
 
-// `torch2_13` for the torch whose package lies beside ours; empty: there is none.
+// `torch2_13` for the torch that is installed next to poptorch; empty: there is none.
 std::string installed_release(const std::filesystem::path& packages) {
   std::ifstream file(packages / "torch" / "version.py");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -45,7 +45,7 @@ std::string library_in(const std::filesystem::path& folder) {
   return found.empty() ? "" : *std::ranges::min_element(found);
 }
 
-// In a folder beside libpoptorch.so, which has this function; empty: there is none, or this is
+// In a folder next to libpoptorch.so, which has this function; empty: there is none, or this is
 // another file that has the same code.
 std::string find_library() {
   Dl_info own = {};

@@ -62,7 +62,7 @@ class Trace:
     """The calls of one ``step()``.
 
     Attributes:
-        inputs: the index of each input by what it is: ``("param" or "grad" or "state", name)``.
+        inputs: the index of each input by ``("param" or "grad" or "state", name)``.
         ids: the index of each tensor, by identity.
         tensors: that stand for the values, by index; without data.
         outputs: the index of the tensor that each state becomes, by path.

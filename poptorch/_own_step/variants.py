@@ -94,7 +94,7 @@ class Variants:
         return self.step()
 
     def forms(self) -> list[Trace]:
-        """The forms that a program has: all that are not another one after states are made."""
+        """The forms that a program has: all that differ even after the states are created."""
         return [trace for trace in self.traces if id(trace) not in self._beginnings]
 
     def _later(self, trace: Trace, numbers: list[float]) -> tuple[Trace, list[float]]:

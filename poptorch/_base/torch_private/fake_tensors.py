@@ -1,4 +1,4 @@
-"""Tensors without data of torch's fake mode: how they are made, and how one is told from others.
+"""Tensors without data of torch's fake mode: how to create and recognize them.
 
 No other module names torch's class of them: torch is about to have them in C++, without a class.
 """
