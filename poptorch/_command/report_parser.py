@@ -39,8 +39,8 @@ def _add_model(command) -> None:
                          "a function that makes them")
     command.add_argument("--options", nargs="+", default=[], metavar="OPTION",
                          help="NAME=VALUE by the names of Options.toDict(), values as JSON, such "
-                         "as ipu_target=bow gradient_accumulation=8; and file.py:name of an Options "
-                         "object. The settings change that object, or else the `options` of the "
-                         "model's file, if it has some")
+                         "as ipu_target=bow gradient_accumulation=8; and file.py:name of an "
+                         "Options object. The settings change that object, or else the "
+                         "`options` of the model's file, if it has some")
     command.add_argument("--optimizer", choices=OPTIMIZERS, help="train with this optimizer; "
                          "without it, inference is assumed")
