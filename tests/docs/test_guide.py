@@ -12,7 +12,7 @@ import torch
 import poptorch
 from tests.helpers import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").rglob("*.md"))]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```\n(?P<printed>.*?)```\n)?", re.DOTALL)
 IR_BLOCK = re.compile(r"(<!-- ir: (?P<step>\w+) -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
 
