@@ -24,6 +24,7 @@ assertions, debug symbols),
 ``python setup.py build_runner`` links a poptorch-run without torch that needs no other file,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
+``python setup.py build_asan`` the loader of ``make fuzz-files``, with AddressSanitizer,
 ``python setup.py build_aarch64`` compiles for 64-bit ARM what needs neither torch nor x86.
 """
 
@@ -75,12 +76,20 @@ SHOWN = ["-fvisibility=default", "-fno-semantic-interposition"]
 LIB = "poptorch/lib"
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
+ASAN = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS".split()
+# What reads a file, and checks what it says.
+READS_FILES = ("csrc/runtime/", "csrc/ir/", "csrc/ops/", "csrc/plan/", "csrc/assemble/", "csrc/run/",
+               "csrc/compile.cpp", "tests/")
+LOADER = "tests/fuzz/asan/load_files.cpp"
 
 
 def test_flags(source, build):
-    """What a test build, "mutants" or "tsan", adds to the flags; None: it takes the same object."""
+    """What a test build ("mutants", "tsan", "asan") adds to the flags; None: it takes the same
+    object."""
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
+    if build == "asan":
+        return ASAN if source.startswith(READS_FILES) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.
     computes = source.startswith("csrc/kernels/") and not has_shared_state(source)
     return None if computes or source.endswith(tuple(INSTRUCTION_SETS)) else TSAN
@@ -408,6 +417,20 @@ class BuildRunner(BuildCore):
                     chosen=chosen)
 
 
+class BuildAsan(BuildCore):
+    """Links ``build/asan/load_files``, without torch, with AddressSanitizer in what reads files."""
+
+    description = "build the program of `make fuzz-files`"
+    folder = OBJECTS
+
+    def run(self):
+        chosen = [source for source in sources() if not is_for_torch(source)
+                  and not is_program(source)]
+        flags = ["-fsanitize=address", "-fopenmp", "-ldl"]
+        link = ("load_files", lambda source: True, flags)
+        build_files([ROOT / "build" / "asan"], [link], build="asan", chosen=[*chosen, LOADER])
+
+
 class BuildAarch64(BuildCore):
     """Compiles the core and the kernels without x86 intrinsics with ``CXX``, a cross compiler."""
 
@@ -429,7 +452,7 @@ setup(
                  for name in torches() or ["no_torch"]],
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
-              "build_runner": BuildRunner, "build_tsan": BuildTsan},
+              "build_runner": BuildRunner, "build_tsan": BuildTsan, "build_asan": BuildAsan},
     # ``bin`` of the environment. It is made by the time that this is read.
     data_files=[("bin", [str((OBJECTS / "lib/poptorch-run").relative_to(ROOT))])],
     package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h",

@@ -129,7 +129,8 @@ def save_weights(model: torch.nn.Module | PoplarExecutor, filename: str) -> str:
     return str(path)
 
 
-def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict: bool = True):
+def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict: bool = True
+                 ) -> tuple[list[str], list[str]]:
     """Reads the parameters and buffers of a module from a safetensors file.
 
     The values are converted to the types of the module. A tensor with several names in the module

@@ -1,22 +1,30 @@
-"""What ``python -m poptorch analyze`` does."""
+"""``poptorch analyze``."""
 
-from poptorch import models
-from poptorch._command import given_options, model_file, typed_inputs
+from poptorch._command import model_arguments, printed
 from poptorch._estimate.analyze import analyze
 from poptorch.errors import Error
 
+SUMMARY = "list the native, opaque and refused operations of a model"
+EXAMPLES = ("poptorch analyze net.py:Net --input f32[16,64]",
+            "poptorch analyze net.py:Net --input f32[16,64] --optimizer adamw --json")
+STATUS = ("0 if no operation is refused, 1 if one is or after an error, 2 for a wrong command "
+          "line.")
 
-def analyze_file(arguments) -> int:
+
+def add_arguments(parser) -> None:
+    """Adds the arguments of the command."""
+    model_arguments.add(parser)
+    model_arguments.add_optimizer(parser)
+    printed.add_json(parser)
+
+
+def run(arguments) -> int:
     """Prints the operations of a model in a file; 1 if one is refused, else 0."""
-    module, model = model_file.read(arguments.model, "analyze")
-    inputs = typed_inputs.inputs(arguments.input, module, "analyze")
-    options = given_options.of(module, arguments.options, "analyze")
-    optimizer = typed_inputs.optimizer(arguments.optimizer, model)
+    given = model_arguments.Model(arguments, "analyze")
     try:
-        executor = models.inferenceModel(model, options) if optimizer is None \
-            else models.trainingModel(model, options, optimizer)
+        executor = given.executor()
     except ValueError as error:  # of options that only training takes
         raise Error(str(error)) from None
-    found = analyze(executor, *inputs)
+    found = analyze(executor, *given.inputs)
     print(found.to_json() if arguments.json else found)
     return 1 if found.refused else 0

@@ -1,52 +1,54 @@
-"""What ``python -m poptorch cache`` does."""
+"""``poptorch cache``."""
 
-import json
 import os
 import time
 from pathlib import Path
 
+from poptorch._command import printed
 from poptorch._files.cache import SUFFIX, Entry, Folder
 from poptorch._files.cache_difference import differences, nearest
 from poptorch.errors import Error
 
-EXAMPLES = ("python -m poptorch cache list --dir cache", "python -m poptorch cache why --dir cache",
-            "python -m poptorch cache prune --dir cache --max-bytes 1000000000")
+SUMMARY = "list, compare and remove compiled programs of a cache"
+EXAMPLES = ("poptorch cache list --dir cache", "poptorch cache why --dir cache --json",
+            "poptorch cache prune --dir cache --max-bytes 1000000000")
 
 
-def add_parser(commands) -> None:
-    """Adds the command to a parser."""
-    top = commands.add_parser(
-        "cache", help="list, compare and remove compiled programs of a cache",
-        epilog="Examples: " + "; ".join(EXAMPLES))
-    parts = top.add_subparsers(required=True, metavar="action")
-    for name, run, words in (
+def add_arguments(parser) -> None:
+    """Adds the actions and their arguments."""
+    parts = parser.add_subparsers(required=True, metavar="ACTION", title="actions")
+    for name, act, words in (
             ("list", list_entries, "list the entries, the one that was used last first"),
             ("why", why, "say why an entry was compiled: how it differs from the nearest one"),
             ("prune", prune, "remove what killed processes left, and damaged entries")):
-        part = parts.add_parser(name, help=words)
+        part = parts.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
         part.add_argument("--dir", default=os.environ.get("POPTORCH_CACHE_DIR"),
                           help="the folder; default: POPTORCH_CACHE_DIR")
         if name == "prune":
             part.add_argument("--max-bytes", type=int, help="also remove the entries that have not "
                               "been used for longest, until so many bytes are left; 0: all")
-        else:
-            part.add_argument("--json", action="store_true", help="as JSON")
         if name == "why":
             part.add_argument("entry", nargs="?", help="the beginning of its name; default: the "
                               "one that was compiled last")
-        part.set_defaults(run=run)
+        printed.add_json(part)
+        part.set_defaults(act=act)
+
+
+def run(arguments) -> None:
+    """Does the chosen action."""
+    arguments.act(arguments)
 
 
 def list_entries(arguments) -> None:
     """Prints a line for each entry."""
     rows = [_row(path) for path in _folder(arguments).entries()]
     if arguments.json:
-        print(json.dumps(rows, indent=2))
+        printed.as_json(rows)
         return
     for row in rows:
-        print(f"{row['name'][:12]}  {row['bytes'] / 2**20:8.1f} MiB  used {row['used']}  "
-              f"{row['title']}")
-        print(f"    {row['arguments']}"[:80])
+        print(printed.short(f"{row['name'][:12]}  {row['bytes'] / 2**20:8.1f} MiB  used "
+                            f"{row['used']}  {row['title']}"))
+        print(printed.short(f"    {row['arguments']}"))
     print(f"{len(rows)} entries, {sum(row['bytes'] for row in rows) / 2**20:.1f} MiB")
 
 
@@ -67,8 +69,8 @@ def why(arguments) -> None:
     other = nearest(entry, list(filter(None, others)))
     found = [] if other is None else differences(other, entry)
     if arguments.json:
-        print(json.dumps({"name": _name(chosen), "nearest": other and _name(other.path),
-                          "differences": found}, indent=2))
+        printed.as_json({"name": _name(chosen), "nearest": other and _name(other.path),
+                         "differences": found})
         return
     print(f"{_name(chosen)[:12]}  {entry.manifest['title']}")
     if other is None:
@@ -90,6 +92,9 @@ def prune(arguments) -> None:
             removed.append(path)
     if arguments.max_bytes is not None:
         removed += folder.shrink(arguments.max_bytes)
+    if arguments.json:
+        printed.as_json({"removed": list(map(str, removed)), "left": len(folder.entries())})
+        return
     for path in removed:
         print(f"removed {path}")
     print(f"{len(removed)} files removed, {len(folder.entries())} entries left")

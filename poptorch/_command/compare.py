@@ -1,24 +1,50 @@
-"""What ``python -m poptorch compare`` does: a model from a file, its arguments, the comparison."""
+"""``poptorch compare``."""
+
+import dataclasses
 
 import torch
 
-from poptorch._command import model_file
+from poptorch._command import model_file, printed
 from poptorch.errors import Error
 from poptorch.options import Options
 from poptorch.testing._compare import compare
-from poptorch.testing._comparison import Comparison
+
+SUMMARY = "compare a model with PyTorch, operation by operation"
+EXAMPLES = ("poptorch compare net.py:Net --shape 8,64",
+            "poptorch compare net.py:Net --shape 8,64 --training --steps 3 --json")
+STATUS = ("0 if all is equal, 2 if something differs or for a wrong command line, 1 after an "
+          "error.")
 
 
-def compare_file(target: str, shapes: list[str], training: bool, steps: int,
-                 config: str | None) -> Comparison:
-    """Compares a model of a file with PyTorch; the arguments are those of the command."""
-    module, model = model_file.read(target, "compare")
-    inputs = tuple(_drawn(shape) for shape in shapes) or model_file.inputs(
+def add_arguments(parser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("model", help="file.py:Name of a class, function or module")
+    parser.add_argument("--shape", action="append", default=[],
+                        help="of an argument: 8,16 (random floats) or 8:int10 (random whole "
+                        "numbers below 10). Without it, the file has `inputs`: the arguments, or "
+                        "a function that makes them")
+    parser.add_argument("--training", action="store_true",
+                        help="train; the last result is the loss")
+    parser.add_argument("--steps", type=int, default=1, help="number of steps; default: 1")
+    parser.add_argument("--options", help="a file as Options.loadFromFile takes it")
+    printed.add_json(parser)
+
+
+def run(arguments) -> int:
+    """Prints what of a model differs from PyTorch; 2 if anything does, else 0."""
+    module, model = model_file.read(arguments.model, "compare")
+    inputs = tuple(map(_drawn, arguments.shape)) or model_file.inputs(
         module, "compare", " Give shapes of the arguments with --shape.")
     options = Options()
-    if config is not None:
-        options.loadFromFile(config)
-    return compare(model, *inputs, steps=steps, training=training, options=options)
+    if arguments.options is not None:
+        options.loadFromFile(arguments.options)
+    found = compare(model, *inputs, steps=arguments.steps, training=arguments.training,
+                    options=options)
+    if arguments.json:
+        printed.as_json({"equal": bool(found), **dataclasses.asdict(found)})
+    else:
+        print(found)
+    return 0 if found else 2
 
 
 def _drawn(text: str) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The options that ``python -m poptorch report`` and ``analyze`` take."""
+"""The options of a model, as the command line gives them."""
 
 import json
 from types import ModuleType
@@ -15,11 +15,16 @@ def of(module: ModuleType, words: list[str], where: str) -> Options:
     Settings change the options of a file: the one that is named, or else ``options`` of the
     model's file, if it has some.
     """
+    return changed(_of_module(module), words, where)
+
+
+def changed(base: Options, words: list[str], where: str) -> Options:
+    """Options with the settings of words; ``file.py:name`` stands for others than ``base``."""
     files = [word for word in words if "=" not in word]
     if len(files) > 1:
         raise Error(f"[{where}] expected one file.py:name with options, got {' and '.join(files)}. "
                     f"Leave one out.")
-    base = _of_file(files[0], where) if files else _of_module(module)
+    base = _of_file(files[0], where) if files else base
     changes = dict(_setting(word) for word in words if "=" in word)
     try:
         return Options.fromDict({**base.toDict(), **changes}) if changes else base

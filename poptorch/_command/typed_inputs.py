@@ -1,4 +1,4 @@
-"""The arguments and the optimizer that ``python -m poptorch report`` and ``analyze`` take."""
+"""The arguments and the optimizer of a model, as the command line names them."""
 
 import re
 from types import ModuleType
@@ -11,23 +11,24 @@ from poptorch.errors import Error
 
 _TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
           "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}
-_OPTIMIZERS = {kind.__name__.lower(): kind
-               for kind in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.LAMB)}
-_LEARNING_RATE = 0.01  # costs do not depend on it
+OPTIMIZERS = {kind.__name__.lower(): kind
+              for kind in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.LAMB)}
 
 
 def inputs(texts: list[str], module: ModuleType, where: str) -> tuple:
     """Tensors like ``f32[8,3,224,224]``; without texts the ``inputs`` of the file."""
-    return tuple(_input(text, where) for text in texts) or model_file.inputs(
+    return tuple(tensor(text, where) for text in texts) or model_file.inputs(
         module, where, " Give the arguments with --input.")
 
 
-def optimizer(name: str | None, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+def optimizer(name: str | None, model: torch.nn.Module,
+              learning_rate: float) -> torch.optim.Optimizer | None:
     """The optimizer of a name; None without a name."""
-    return name and _OPTIMIZERS[name](model.parameters(), lr=_LEARNING_RATE)
+    return name and OPTIMIZERS[name](model.parameters(), lr=learning_rate)
 
 
-def _input(text: str, where: str) -> torch.Tensor:
+def tensor(text: str, where: str) -> torch.Tensor:
+    """A tensor of zeros like ``f32[8,3,224,224]``."""
     match = re.fullmatch(r"(\w+)\[((?:\d+(?:,\d+)*)?)\]", text)
     if match is None or match[1] not in _TYPES:
         raise Error(f"[{where}] expected an input like f32[8,3,224,224], got {text!r}. The types "

@@ -8,7 +8,8 @@ import contextlib
 import torch
 
 from poptorch._base.torch_private.basic import plain_access
-from poptorch._base.torch_private.tracing import fake_like, new_fake_mode, own_function_modes
+from poptorch._base.torch_private.fake_tensors import fake_like, is_fake, new_fake_mode
+from poptorch._base.torch_private.tracing import own_function_modes
 from poptorch._own_step import host_state
 from poptorch._own_step.beginning import Beginning, beginning_of
 from poptorch._own_step.host_state import Snapshot
@@ -19,7 +20,6 @@ from poptorch._own_step.trace import (
     Restart,
     StepMode,
     Trace,
-    is_without_data,
     new_trace,
 )
 from poptorch.errors import Error, error_at
@@ -239,7 +239,7 @@ class Variants:
             tensor = places[0][0]
             index = trace.ids.get(id(tensor))
             if index is None:
-                if is_without_data(tensor):  # of another trace
+                if is_fake(tensor):  # of another trace
                     raise Differs
                 continue
             found[path] = index

@@ -1,13 +1,11 @@
 """``python -m poptorch analyze``."""
 
 import json
-import shlex
 import textwrap
 
 import pytest
 
 from poptorch.__main__ import main
-from poptorch._command.report_parser import ANALYZE_EXAMPLE
 
 NET = """
     import torch
@@ -49,11 +47,6 @@ def net(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(textwrap.dedent(NET))
     (tmp_path / "settings.py").write_text(textwrap.dedent(SETTINGS))
-
-
-def test_the_example_of_the_help(capsys):
-    assert main(shlex.split(ANALYZE_EXAMPLE)[3:]) == 0
-    assert capsys.readouterr().out.startswith("Net, inference: ")
 
 
 def test_the_exit_status_of_a_refused_operation(capsys):

@@ -1,14 +1,13 @@
 """``python -m poptorch report``."""
 
 import json
-import shlex
 import textwrap
 
 import pytest
 
 import poptorch
 from poptorch.__main__ import main
-from poptorch._command.report_parser import EXAMPLE, OPTIMIZERS
+from poptorch._command.model_arguments import OPTIMIZERS
 
 NET = """
     import torch
@@ -41,11 +40,20 @@ def net(tmp_path, monkeypatch):
     return path
 
 
-def test_the_example_of_the_help(net):
-    words = shlex.split(EXAMPLE)[3:]
-    assert main(words) == 0
+def test_page(net):
+    assert main(["report", "net.py:Net", "--input", "f32[16,64]", "-o", "report.html"]) == 0
     page = net.with_name("report.html").read_text()
     assert "<title>Net, inference</title>" in page
+
+
+def test_json(net, capsys):
+    words = ["report", "net.py:Net", "--input", "f32[16,64]", "-o", "r.json"]
+    assert main(words) == 0 and capsys.readouterr().out == ""
+    assert main([*words[:4], "--json", "--compare", "r.json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    changes = found.pop("changes")
+    assert found == json.loads(net.with_name("r.json").read_text()) 
+    assert changes == "no differences"
 
 
 def test_text_options_and_types(net, capsys):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from poptorch import _C
-from poptorch.__main__ import read_module
+from poptorch._command.opt import read_module
 from tests.helpers import check_equal_bits
 from tests.networks import harness
 from tests.networks.zoo import build

@@ -111,6 +111,7 @@ def test_command_lines(whole, tmp_path):
         ((path, *files, "--outdir", tmp_path, "--often"), "there is no option --often"),
         ((path, *files, "--outdir", tmp_path, "--repeat", "0"), "--repeat is 0, expected a whole"),
         ((path, *files, "--outdir"), "--outdir needs a value"),
+        (("inspect", path, "--json=1"), "--json takes no value"),
         (("train",), "train takes one file"),
     ]:
         assert expected in run(*words, status=2)

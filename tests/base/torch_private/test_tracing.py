@@ -19,7 +19,8 @@ def mode():
 
 
 # What the module imports for itself.
-_OWN = {"TorchDispatchMode", "map_only", "temporarily_clear_interpreter_stack"}
+_OWN = {"TorchDispatchMode", "has_symbolic_sizes", "map_only",
+        "temporarily_clear_interpreter_stack"}
 
 
 def test_every_name_has_a_test():

@@ -1,0 +1,122 @@
+"""Empty classes for those that a file names and this process has not imported.
+
+A compiled program needs no code of its module, only classes of the same names.
+"""
+
+import contextlib
+import enum
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import torch
+
+from poptorch._files import names
+from poptorch._files.executable import File
+
+# A file cannot name classes of these that are not imported: nothing takes their place.
+_NEVER = {"torch", "poptorch", *sys.stdlib_module_names}
+
+
+@contextlib.contextmanager
+def made(file: File) -> Iterator[None]:
+    """Has classes and functions for all names that the module of a file needs, while it is read.
+
+    Real ones are used where they are imported.
+    """
+    with file.guard("model.json"):
+        entries = list(_entries(json.loads(file._needed("model.json"))))
+    missing: dict[str, list[dict]] = {}
+    for entry in entries:
+        reference = next((entry[kind] for kind in _KINDS if kind in entry), "")
+        module, _, name = str(reference).partition(":")
+        if name and module.partition(".")[0] not in _NEVER and names.found(module, name) is None:
+            missing.setdefault(reference, []).append(entry)
+    if not missing:
+        yield
+        return
+    parameters = file.document("interface")["arguments"]["structure"][2]
+    with contextlib.ExitStack() as undo:
+        classes = [_put(reference, _stand_in(reference, uses, parameters), undo)
+                   for reference, uses in missing.items()]
+        _set_class_attributes(file, classes)
+        yield
+
+
+_KINDS = ("object", "class", "function", "enum")
+
+
+def _entries(value) -> Iterator[dict]:
+    """All JSON objects in a value."""
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            yield part
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+
+
+def _stand_in(reference: str, uses: list[dict], parameters: tuple[str, ...]):
+    name = reference.partition(":")[2].rpartition(".")[2]
+    if any("function" in use for use in uses):
+        return _without_code
+    members = [member for use in uses for member in use.get("names", ())]
+    if any("enum" in use for use in uses):
+        return enum.Enum(name, list(dict.fromkeys(members)))
+    if not any(map(_is_module, uses)):
+        return type(name, (), {})
+    return type(name, (torch.nn.Module,), {"forward": _forward(parameters)})
+
+
+def _is_module(entry: dict) -> bool:
+    state = entry.get("state")
+    pairs = state.get("dict", ()) if isinstance(state, dict) else ()
+    return any(pair[0] == "_modules" for pair in pairs)
+
+
+def _without_code(*_, **__):
+    raise NotImplementedError("a program from a file does not have the code of its module")
+
+
+def _forward(parameters: tuple[str, ...]):
+    """A method with these parameters: those of the outermost module are looked at."""
+    def forward(self, *args, **kwargs):
+        _without_code()
+
+    forward.__signature__ = inspect.Signature([
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name in ("self", *parameters)])
+    return forward
+
+
+def _put(reference: str, thing, undo: contextlib.ExitStack):
+    """Enters what stands in for a name, until ``undo`` is closed."""
+    module, _, name = reference.partition(":")
+    if module not in sys.modules:
+        sys.modules[module] = ModuleType(module)
+        undo.callback(sys.modules.pop, module)
+    holder = sys.modules[module]
+    *outer, last = name.split(".")
+    for part in outer:
+        if part not in vars(holder):
+            setattr(holder, part, type(part, (), {}))
+            undo.callback(delattr, holder, part)
+        holder = vars(holder)[part]
+    setattr(holder, last, thing)
+    undo.callback(delattr, holder, last)
+    return thing
+
+
+def _set_class_attributes(file: File, made_classes: list) -> None:
+    """Gives classes the plain attributes that ``forward`` read: an object may have none of its own.
+    """
+    class_of = {layer["path"]: layer["class"] for layer in file.document("module")["layers"]}
+    for path, name, value in file.document("interface")["attributes"]:
+        kind = class_of.get(path.rpartition(".")[0])
+        for cls in made_classes:
+            if value and isinstance(cls, type) and cls.__name__ == kind and name not in vars(cls):
+                setattr(cls, name, value[0])
