@@ -17,6 +17,11 @@ BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```\n(?P<printed>.*?)```\n)
 IR_BLOCK = re.compile(r"(<!-- ir: (?P<step>\w+) -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
 
 
+def test_pages_are_short():
+    lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in PAGES}
+    assert not {name: count for name, count in lines.items() if count > 200}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page(path, update, monkeypatch):
     torch.set_num_threads(1)  # plans may depend on it

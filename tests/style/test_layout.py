@@ -62,6 +62,12 @@ def test_files_are_short():
     _report([f"{_name(p)}: {count} lines, limit {FILE_LINES}" for p, count in too_long.items()])
 
 
+def test_no_conflict_of_a_merge_is_left():
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    marker = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    _report([_name(path) for path in PYTHON + CPP + WEB + pages if marker.search(path.read_text())])
+
+
 def test_lines_fit():
     problems = []
     for path in PYTHON + CPP + WEB:
