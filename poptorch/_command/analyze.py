@@ -1,6 +1,7 @@
 """``poptorch analyze``."""
 
-from poptorch._command import model_arguments, printed
+from poptorch._command import printed
+from poptorch._command.given import model_arguments
 from poptorch._estimate.analyze import analyze
 from poptorch.errors import Error
 

@@ -4,7 +4,8 @@ import dataclasses
 
 import torch
 
-from poptorch._command import model_file, printed
+from poptorch._command import printed
+from poptorch._command.given import model_file
 from poptorch.errors import Error
 from poptorch.options import Options
 from poptorch.testing._compare import compare

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from poptorch import files
-from poptorch._command import model_arguments, printed
+from poptorch._command import printed
+from poptorch._command.given import model_arguments
 from poptorch.errors import Error
 
 LOSSES = ("BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HuberLoss", "KLDivLoss", "L1Loss",

@@ -2,9 +2,10 @@
 
 import torch
 
-from poptorch._command import given_options, model_arguments, printed, program_file, typed_inputs
+from poptorch._command import printed
 from poptorch._command.compile import export
-from poptorch._command.conversion import Conversion
+from poptorch._command.given import given_options, model_arguments, program_file, typed_inputs
+from poptorch._command.given.conversion import Conversion
 from poptorch.errors import Error
 from poptorch.models import inferenceModel
 from poptorch.options import Options

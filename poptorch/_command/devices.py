@@ -1,8 +1,8 @@
 """``poptorch devices``."""
 
-import poptorch
 from poptorch._command import printed
 from poptorch.errors import Error
+from poptorch.ops import hardware_queries
 
 SUMMARY = "list the devices of the IPU system and the processes that hold them"
 EXAMPLES = ("poptorch devices", "POPTORCH_IPU_SYSTEM=c2 poptorch devices --json")
@@ -16,7 +16,7 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     """Prints the devices."""
     try:
-        found = poptorch.devices()
+        found = hardware_queries.devices()
     except ValueError as error:  # of the environment variable
         raise Error(str(error)) from error
     if arguments.json:

@@ -1,6 +1,7 @@
 """``poptorch estimate``."""
 
-from poptorch._command import model_arguments, printed
+from poptorch._command import printed
+from poptorch._command.given import model_arguments
 from poptorch._estimate.estimate import estimate
 from poptorch._estimate.fit import fit
 

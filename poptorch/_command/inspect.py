@@ -5,7 +5,8 @@ import re
 
 from poptorch import _C
 from poptorch._base.types import torch_dtype
-from poptorch._command import printed, program_file
+from poptorch._command import printed
+from poptorch._command.given import program_file
 from poptorch._files.executable import File
 from poptorch._runtime import settings
 from poptorch.options import Options

@@ -36,7 +36,7 @@ COMMANDS: dict[str, ModuleType] = {
         report, estimate, analyze, compare,  # models
         devices, cache, ops, how, opt, include, version)}
 
-_STATUSES = "Exit status: 0 if the command worked, 1 after an error, 2 for a wrong command line."
+STATUSES = "Exit status: 0 if the command worked, 1 after an error, 2 for a wrong command line."
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,14 +69,14 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 def parser() -> Parser:
     """The command line."""
     top = Parser(prog="poptorch", description="Compiles, runs, estimates and inspects models.",
-                 epilog=f"`poptorch COMMAND --help` has examples.\n{_STATUSES}")
+                 epilog=f"`poptorch COMMAND --help` has examples.\n{STATUSES}")
     top.add_argument("--version", action="version", version=version.text())
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND",
                                   title="commands", parser_class=Parser)
     for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.SUMMARY,
-                                      description=f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.",
-                                      epilog=_epilog(module))
+        command = commands.add_parser(
+            name, help=module.SUMMARY, epilog=_epilog(module),
+            description=f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.")
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true",
                              help="show the traceback of an error")

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from poptorch._command import model_arguments, printed
+from poptorch._command import printed
+from poptorch._command.given import model_arguments
 from poptorch._estimate.estimate import estimate
 from poptorch._reports.device.report import DeviceReport
 from poptorch.errors import Error

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy
 from tqdm import tqdm
 
-from poptorch._command import arrays, printed, program_file
+from poptorch._command import printed
+from poptorch._command.given import arrays, program_file
 from poptorch.errors import Error
 
 SUMMARY = "run a compiled model on arrays"

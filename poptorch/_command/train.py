@@ -4,7 +4,8 @@ import torch
 from tqdm import tqdm
 
 from poptorch import files
-from poptorch._command import arrays, printed, program_file
+from poptorch._command import printed
+from poptorch._command.given import arrays, program_file
 from poptorch.errors import Error
 
 SUMMARY = "train a compiled model on arrays and write its weights"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from poptorch._command import model_file
+from poptorch._command.given import model_file
 from poptorch._command.parser import COMMANDS, commands_of, main, parser
 from tests.command.folder import fill
 from tests.helpers import ROOT

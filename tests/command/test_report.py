@@ -7,7 +7,7 @@ import pytest
 
 import poptorch
 from poptorch.__main__ import main
-from poptorch._command.model_arguments import OPTIMIZERS
+from poptorch._command.given.model_arguments import OPTIMIZERS
 
 NET = """
     import torch
@@ -52,7 +52,7 @@ def test_json(net, capsys):
     assert main([*words[:4], "--json", "--compare", "r.json"]) == 0
     found = json.loads(capsys.readouterr().out)
     changes = found.pop("changes")
-    assert found == json.loads(net.with_name("r.json").read_text()) 
+    assert found == json.loads(net.with_name("r.json").read_text())
     assert changes == "no differences"
 
 

@@ -30,7 +30,8 @@ def data(tmp_path, monkeypatch):
 def model(data):
     net = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Dropout(0.2))
     optimizer = poptorch.optim.AdamW(net.parameters(), lr=0.01)
-    model = poptorch.trainingModel(net, quiet_options(), optimizer, loss=torch.nn.CrossEntropyLoss())
+    loss = torch.nn.CrossEntropyLoss()
+    model = poptorch.trainingModel(net, quiet_options(), optimizer, loss=loss)
     model.compileAndExport("net.poptorch", *(part[:BATCH] for part in data))
     return model
 

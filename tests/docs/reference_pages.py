@@ -13,6 +13,7 @@ from poptorch._annotations.strategy_rows import KINDS
 from poptorch._base.unimplemented import LATER
 from poptorch._optimizer.rows import ROWS
 from poptorch.ops import named
+from tests.docs.command_pages import command_line
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
 _HEAD = re.compile(rf"^({'|'.join(SECTIONS)}):$", re.MULTILINE)
@@ -330,7 +331,7 @@ def custom_ops() -> str:
 
 PAGES = {"options.md": options, "options_without_effect.md": options_without_effect,
          "enums.md": enums, "errors_and_logs.md": errors_and_logs, "data.md": data,
-         "algorithms.md": algorithms,
+         "algorithms.md": algorithms, "command_line.md": command_line,
          "models.md": models, "blocks.md": blocks, "directives.md": directives,
          "extra_functions.md": extra_functions, "custom_ops.md": custom_ops,
          "optimizers.md": optimizers, "testing.md": testing}

@@ -10,7 +10,8 @@ import torch
 
 from poptorch._base.pytree.structure import Structure
 from poptorch._base.types import narrowed
-from poptorch._command import model_file, printed, stand_ins
+from poptorch._command import printed
+from poptorch._command.given import model_file, stand_ins
 from poptorch._files import archive, bundle, executable
 from poptorch._files.executable import File
 from poptorch.errors import Error

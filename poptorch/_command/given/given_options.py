@@ -4,7 +4,7 @@ import json
 from types import ModuleType
 from typing import Any
 
-from poptorch._command import model_file
+from poptorch._command.given import model_file
 from poptorch.errors import Error
 from poptorch.options import Options
 

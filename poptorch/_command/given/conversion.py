@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 
-import poptorch
+from poptorch._annotations.stages import Stage
 from poptorch._base.checks import near_names
 from poptorch._base.pytree import structure as pytree
+from poptorch._weights.precision import convert_precision
+from poptorch.blocks import BeginBlock, removeBlocks
 from poptorch.errors import Error
 from poptorch.options import Options
+from poptorch.strategies import PipelinedExecution, ShardedExecution
 
 _PRECISIONS = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 _PARTIALS = {"float": torch.float32, "half": torch.float16}
@@ -118,8 +121,8 @@ class Conversion:
     def convert_model(self, model: torch.nn.Module) -> None:
         """Changes precision and blocks of a module, in place."""
         if self.precision_mode is not None:
-            poptorch.convert_precision(model, _PRECISIONS[self.precision_mode],
-                                       self.precision_conversion_excluded_nodes or ())
+            convert_precision(model, _PRECISIONS[self.precision_mode],
+                              self.precision_conversion_excluded_nodes or ())
         if self.manual_sharding is not None:
             _begin_blocks(model, self.manual_sharding, list(range(len(self.manual_sharding))))
         if self.pipeline_cfg is not None:
@@ -136,10 +139,10 @@ class Conversion:
         if partials is not None:
             options.Precision.setPartialsType(_PARTIALS[partials])
         if self.manual_sharding is not None:
-            options.setExecutionStrategy(poptorch.ShardedExecution())
+            options.setExecutionStrategy(ShardedExecution())
         if self.pipeline_cfg is not None:
-            options.setExecutionStrategy(poptorch.PipelinedExecution(*(
-                poptorch.Stage(_name(number)).ipu(ipu)
+            options.setExecutionStrategy(PipelinedExecution(*(
+                Stage(_name(number)).ipu(ipu)
                 for number, ipu in enumerate(self._stage_ipus()))))
         if proportion is not None:
             options.setAvailableMemoryProportion(
@@ -178,7 +181,7 @@ def _name(stage: int) -> str:
 
 def _begin_blocks(model: torch.nn.Module, stages: list[list[str]], ipus: list[int]) -> None:
     """Begins a block at each outermost layer whose path matches a regular expression."""
-    poptorch.removeBlocks(model)
+    removeBlocks(model)
     patterns = [[_compiled(text) for text in texts] for texts in stages]
     begun: dict[str, int] = {}
     for path, layer in model.named_modules():
@@ -188,7 +191,7 @@ def _begin_blocks(model: torch.nn.Module, stages: list[list[str]], ipus: list[in
         if not path or number is None or any(parent in begun for parent in parents):
             continue
         begun[path] = number
-        poptorch.BeginBlock(layer, _name(number), ipu_id=ipus[number])
+        BeginBlock(layer, _name(number), ipu_id=ipus[number])
     for number, texts in enumerate(stages):
         if number not in begun.values():
             raise Error(f"[convert] no layer matches {texts}, the list number {number}. The layers "

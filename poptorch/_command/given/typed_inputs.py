@@ -6,7 +6,7 @@ from types import ModuleType
 import torch
 
 from poptorch import optim
-from poptorch._command import model_file
+from poptorch._command.given import model_file
 from poptorch.errors import Error
 
 _TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,

@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from poptorch._command import given_options, model_file, typed_inputs
+from poptorch._command.given import given_options, model_file, typed_inputs
 from poptorch.executor import PoplarExecutor
 from poptorch.models import inferenceModel, trainingModel
 from poptorch.options import Options

@@ -56,8 +56,8 @@ def _of_file(path: Path, where: str) -> list[torch.Tensor] | dict[str, torch.Ten
             raise
         raise Error(f"[{where}] {path} is not a file of tensors ({type(error).__name__}). Save a "
                     f"tensor, or a list or dictionary of tensors, with torch.save.") from error
-    raise Error(f"[{where}] expected a file of arrays that ends with .npy, .npz or .pt, got {path}. "
-                f"Convert it.")
+    raise Error(f"[{where}] expected a file of arrays that ends with .npy, .npz or .pt, got "
+                f"{path}. Convert it.")
 
 
 def _tensor(array: numpy.ndarray) -> torch.Tensor:

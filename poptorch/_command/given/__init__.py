@@ -1,0 +1,1 @@
+"""What commands are given: models, compiled programs, arrays and settings."""
