@@ -10,6 +10,7 @@ import numpy
 import torch
 
 import poptorch
+from poptorch._files import tensors
 from tests.helpers import quiet_options
 from tests.runner.test_inference import EMPTY, RUNNER, export, results, run
 
@@ -74,8 +75,6 @@ def test_processes_share_the_weights(tmp_path):
 
 def test_tensors_of_files_are_aligned(tmp_path):
     """The place of a zip's member that the archive chooses."""
-    from poptorch._files import tensors
-
     data = tensors.packed({"a": torch.zeros(3, dtype=torch.int64), "b": torch.zeros(64)})
     model = poptorch.inferenceModel(Wide(), quiet_options())
     path = model.compileAndExport(str(tmp_path / "net"), torch.zeros(2, dtype=torch.int64))
