@@ -4,6 +4,7 @@ PYTHON ?= $(VENV)/bin/python
 HOST_PYTHON ?= python3
 PYTEST_ARGS ?=
 FUZZ_FACTOR ?= 50
+FUZZ_FILES ?= 100000
 STRESS_RUNS ?= 1000
 REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
@@ -23,13 +24,14 @@ NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators operators-page torch \
+.PHONY: help demo test test-slow fuzz fuzz-files stress mutants registry libraries operators operators-page torch \
         tsan browser update-golden core runner aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
 	@echo 'make test-slow      run the slow tests too'
 	@echo 'make fuzz           random programs, calls and bad input (FUZZ_FACTOR times the default)'
+	@echo 'make fuzz-files     damaged files under AddressSanitizer (FUZZ_FILES of them)'
 	@echo 'make stress         1000 runs of 16 stages, 4 replicas and 64 micro-batches with random delays'
 	@echo 'make mutants        insert bugs on purpose; random programs must find each of them'
 	@echo 'make registry       replace each public name by one that does nothing; its test must fail'
@@ -62,6 +64,9 @@ test-slow: $(VENV)/installed $(VENV)/bytecode
 
 fuzz: $(VENV)/installed
 	POPTORCH_FUZZ=$(FUZZ_FACTOR) $(PYTHON) -m pytest tests/fuzz $(PYTEST_ARGS)
+
+fuzz-files: $(VENV)/installed
+	$(PYTHON) -m tests.fuzz.asan $(FUZZ_FILES)
 
 stress: $(VENV)/installed
 	POPTORCH_STRESS=$(STRESS_RUNS) OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n0 \

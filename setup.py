@@ -55,7 +55,9 @@ from source_kinds import (  # noqa: E402
     needs_python,
     needs_torch,
     needs_x86,
+    precompiled_header,
     reaches,
+    reads_files,
     sources,
     takes_long,
 )
@@ -77,37 +79,18 @@ LIB = "poptorch/lib"
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
 ASAN = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS".split()
-# What reads a file, and checks what it says.
-READS_FILES = ("csrc/runtime/", "csrc/ir/", "csrc/ops/", "csrc/plan/", "csrc/assemble/", "csrc/run/",
-               "csrc/compile.cpp", "tests/")
 LOADER = "tests/fuzz/asan/load_files.cpp"
 
 
 def test_flags(source, build):
-    """What a test build ("mutants", "tsan", "asan") adds to the flags; None: it takes the same
-    object."""
+    """What a test build, such as "tsan", adds to the flags; None: it takes the same object."""
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
     if build == "asan":
-        return ASAN if source.startswith(READS_FILES) else None
+        return ASAN if reads_files(source) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.
     computes = source.startswith("csrc/kernels/") and not has_shared_state(source)
     return None if computes or source.endswith(tuple(INSTRUCTION_SETS)) else TSAN
-
-
-def precompiled_header(source):
-    """The header, compiled at a source's own level, that it is given; None: there is none.
-
-    g++ crashes on one of another level.
-    """
-    if source.endswith(tuple(INSTRUCTION_SETS)):
-        return None
-    if reaches("#include <pybind11/", source):
-        # Not for others: it adds 100 KB of code to each object.
-        return "csrc/python/precompiled.h"
-    if source.startswith("csrc/kernels/"):
-        return "csrc/kernels/precompiled.h"
-    return "csrc/support/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
 
 
 @functools.cache

@@ -85,3 +85,24 @@ def has_shared_state(source):
     """Whether a kernel's source keeps anything from call to call, or calls what may."""
     text = (ROOT / source).read_text()
     return needs_torch(source) or re.search(r"thread_local|std::(mutex|atomic)", text) is not None
+
+
+def reads_files(source):
+    """Whether a source reads files of compiled models, or checks the plan in them."""
+    return source.startswith(
+        ("csrc/runtime/", "csrc/ir/", "csrc/plan/", "csrc/assemble/", "tests/"))
+
+
+def precompiled_header(source):
+    """The header, compiled at a source's own level, that it is given; None: there is none.
+
+    g++ crashes on one of another level.
+    """
+    if source.endswith(tuple(INSTRUCTION_SETS)):
+        return None
+    if reaches("#include <pybind11/", source):
+        # Not for others: it adds 100 KB of code to each object.
+        return "csrc/python/precompiled.h"
+    if source.startswith("csrc/kernels/"):
+        return "csrc/kernels/precompiled.h"
+    return "csrc/support/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"

@@ -135,12 +135,21 @@ bool Executable::can_share(std::string_view path) const {
 }
 
 bool Executable::share_state(std::string_view path, void* data, size_t bytes) {
+  return show_state(path, data, bytes, [](Range host) { return SharedPages::share(host); });
+}
+
+bool Executable::map_state(std::string_view path, const void* data, size_t bytes) {
+  return show_state(path, const_cast<void*>(data), bytes,
+                    [](Range host) { return SharedPages::of_file(host); });
+}
+
+bool Executable::show_state(std::string_view path, void* data, size_t bytes, const auto& pages_of) {
   const assemble::State& state = find_state(states(), path, bytes);
   const bool is_aligned = reinterpret_cast<uintptr_t>(data) % alignment_bytes == 0;
   if (!can_share(path) || !is_aligned) return false;
   check_process();
   auto* begin = static_cast<std::byte*>(data);
-  auto pages = SharedPages::share({begin, begin + bytes});
+  std::shared_ptr<const SharedPages> pages = pages_of(Range{begin, begin + bytes});
   if (pages == nullptr) return false;
   const Lock lock = locked("writing weights of");
   if (!engine_.has_memory()) return false;

@@ -44,6 +44,8 @@ class Executable {
   // sharing its pages (run/shared_pages.h, which says what the owner of the memory must do). False,
   // and nothing has changed, where that is not possible: write_state then.
   bool share_state(std::string_view path, void* data, size_t bytes);
+  // The same with memory that is a read-only map of a file and lives longer than the executable.
+  bool map_state(std::string_view path, const void* data, size_t bytes);
   // Whether a state is one of these, and the switch `share_weights` is on.
   bool can_share(std::string_view path) const;
   // Gives the memory of the program back, see Engine::release; no run until `restore`. `elsewhere`
@@ -92,6 +94,7 @@ class Executable {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  bool show_state(std::string_view path, void* data, size_t bytes, const auto& pages_of);
   Part part_of(const assemble::State& state, int replica) const;
 
   // A forked child has no arenas (run/arena.h), nor the thread that may hold the lock.

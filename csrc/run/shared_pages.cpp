@@ -145,6 +145,13 @@ std::shared_ptr<const SharedPages> SharedPages::share(Range host) {
   return made;
 }
 
+std::shared_ptr<const SharedPages> SharedPages::of_file(Range bytes) {
+  std::shared_ptr<SharedPages> made(new SharedPages);  // of no process: nothing to give back
+  made->host_ = bytes;
+  made->mapping_ = bytes.outer_pages().begin;
+  return made;
+}
+
 // The host's view of the file is made before anything changes, so that what may fail for lack of
 // memory fails in time.
 bool SharedPages::create(Range host) {

@@ -36,11 +36,16 @@ class SharedPages {
   // gives the same object again. Null where sharing is not possible: then nothing has changed.
   static std::shared_ptr<const SharedPages> share(Range host);
 
+  // Memory that is a map of a file and lives longer than this. Nothing is copied: processes that
+  // map the same file have one copy of it.
+  static std::shared_ptr<const SharedPages> of_file(Range bytes);
+
   ~SharedPages();
   SharedPages(const SharedPages&) = delete;
   SharedPages& operator=(const SharedPages&) = delete;
 
-  // As far into its page as the host's tensor is. A page of zeros lies behind the last byte.
+  // As far into its page as the host's tensor is. Behind the last byte lies a page of zeros, or
+  // the rest of the file.
   const std::byte* data() const;
 
  private:

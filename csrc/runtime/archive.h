@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,6 +20,11 @@ class Archive {
 
   const std::string& path() const { return path_; }
   bool has(const std::string& member) const { return find(member) != members_.end(); }
+  // Whether this is memory of the archive.
+  bool contains(const void* data) const {
+    return std::less_equal<>()(bytes_.data(), data) &&
+           std::less<>()(data, bytes_.data() + bytes_.size());
+  }
   // From now on a member of this folder stands for the one of the same name outside.
   void enter(const std::string& folder) { folder_ = folder + "/"; }
   // The bytes of a member, which live as long as this. A user error if it is not there or its

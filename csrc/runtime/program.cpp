@@ -130,7 +130,9 @@ void Program::write_weight(const std::string& path, const View& value) {
              "[load] ", path_, ": ", path, " is ", type.text(), " in the program and ",
              value.text(), " in the file. Export the model again.");
   if (value.dtype == type.dtype) {
-    executable_->write_state(path, value.data, value.bytes());
+    const bool is_mapped =
+        archive_.contains(value.data) && executable_->map_state(path, value.data, value.bytes());
+    if (!is_mapped) executable_->write_state(path, value.data, value.bytes());
     return;
   }
   const Array narrow_value = narrow(value, type.dtype, path);

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import struct
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 
 from poptorch._base import schema
-from poptorch._files import place, problems
+from poptorch._files import place, problems, tensors
 from poptorch.errors import Error
 from poptorch.version import __version__
 
@@ -64,6 +65,8 @@ BUNDLE = Format("poptorch bundle", FORMAT_VERSION, MEMBERS, {"programs": {str: M
                 has_programs=True)
 
 _NAME_BYTES = 150  # of a model in a name that is made for a file; systems allow 255 in all
+_HEADER_BYTES = 30  # of a member, without its name
+_PADDING_ID = 0xD935  # of an extra field that only moves the data, as Android's zipalign writes it
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every member: the clock is no part of the contents
 
 
@@ -100,11 +103,20 @@ def path_of(filename, where: str) -> Path:
     return Path(os.fsdecode(filename))
 
 
+def _padding(size: int) -> bytes:
+    """An extra field of a zip that makes a header larger by ``size`` modulo 64."""
+    size = 4 + (size - 4) % tensors.ALIGNMENT
+    return struct.pack("<HH", _PADDING_ID, size - 4) + bytes(size - 4)
+
+
 def _write(file, members: dict[str, bytes]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for member, data in members.items():
             info = zipfile.ZipInfo(member, _TIME)
             info.external_attr = 0o644 << 16
+            if member.endswith(".safetensors"):
+                start = file.tell() + _HEADER_BYTES + len(info.filename.encode())
+                info.extra = _padding(-(start + tensors.offset_to_align(data)))
             archive.writestr(info, data)
 
 

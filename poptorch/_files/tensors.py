@@ -1,8 +1,13 @@
 """Named tensors as the bytes of a safetensors file."""
 
+import json
+import struct
+from collections import Counter
+
 import safetensors.torch
 import torch
 
+ALIGNMENT = 64  # bytes
 _RESERVED = "__metadata__"  # by the format
 _MARK = "="  # before that name, and before those that begin so
 
@@ -24,6 +29,22 @@ def packed(tensors: dict[str, torch.Tensor], is_marked: bool = True) -> bytes:
         is_reserved = name == _RESERVED or name.startswith(_MARK)
         whole[_MARK + name if is_reserved and is_marked else name] = data
     return safetensors.torch.save(whole)
+
+
+def offset_to_align(data: bytes) -> int:
+    """The place in a safetensors file that should begin at a multiple of ``ALIGNMENT`` bytes.
+
+    It is the one that aligns most bytes of tensors: those can be used where they are.
+    """
+    if not data:
+        return 0
+    size = struct.unpack_from("<Q", data)[0]
+    aligned = Counter()
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != _RESERVED:
+            begin, end = entry["data_offsets"]
+            aligned[(8 + size + begin) % ALIGNMENT] += end - begin
+    return max(aligned, key=lambda place: (aligned[place], -place), default=0)
 
 
 def unpacked(data: bytes) -> dict[str, torch.Tensor]:

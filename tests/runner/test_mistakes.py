@@ -79,6 +79,7 @@ def test_without_torch(tmp_path):
     words = [folder / "poptorch-run", path, *files, "--outdir", tmp_path]
     done = subprocess.run(words, env=EMPTY, capture_output=True, text=True)
     assert done.returncode == 1 and "which this build of poptorch does not have" in done.stderr
-    (folder / "libpoptorch_aten.so").write_text("no library")
+    (folder / "torch2_13").mkdir()
+    (folder / "torch2_13" / "libpoptorch_aten.so").write_text("no library")
     done = subprocess.run(words, env=EMPTY, capture_output=True, text=True)
     assert done.returncode == 1 and "PyTorch cannot be loaded" in done.stderr

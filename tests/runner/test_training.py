@@ -7,8 +7,8 @@ import torch
 
 import poptorch
 from tests.helpers import quiet_options
-from tests.runner.training_networks import NETWORKS, Classifier, Normed
 from tests.runner.test_inference import run
+from tests.runner.training_networks import NETWORKS, Classifier, Normed
 
 BATCH, STEPS = 8, 6
 OPTIMIZERS = {

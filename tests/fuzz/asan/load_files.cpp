@@ -1,4 +1,4 @@
-// Loads each file whose path it reads, with its program on the same line, runs it on zeros, reads
+// Loads each file whose path it reads, with its program on the next line, runs it on zeros, reads
 // its weights, and prints one line of what came of it. An error is an ordinary answer.
 #include <poptorch/runtime.h>
 
@@ -36,7 +36,8 @@ std::string answer_to(const std::string& path, const std::string& program) {
 }  // namespace
 
 int main() {
-  for (std::string path, program; std::getline(std::cin, path) && std::getline(std::cin, program);) {
+  std::string path, program;
+  while (std::getline(std::cin, path) && std::getline(std::cin, program)) {
     std::string line = answer_to(path, program);
     std::replace(line.begin(), line.end(), '\n', ' ');
     std::puts(line.c_str());
