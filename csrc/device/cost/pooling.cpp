@@ -53,7 +53,7 @@ void price(Part& part, const WindowPass& pass, const Target& target) {
   part.cycles = worker * workers + part.window_bytes / target.exchange_bytes;
 }
 
-// The numbers of parts of `size` of which the largest part is smaller than with fewer.
+// The numbers of parts of `size` whose largest part is smaller than with fewer parts.
 std::vector<int64_t> splits_of(int64_t size, int64_t most) {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= std::min(size, most); ++n) {
