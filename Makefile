@@ -9,18 +9,22 @@ REGISTRY_ARGS ?=
 MUTANTS_ARGS ?=
 LIBRARIES_ARGS ?=
 OPERATORS_ARGS ?=
+TORCH_ARGS ?=
+WHEEL_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
-SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl')
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.inc' -o -name '*.inl' -o -name 'source_kinds.py')
 CROSS_CXX ?= aarch64-linux-gnu-g++
-TORCH := torch==2.13.0+cpu
+# The release that `make torch` tests.
+TORCH ?= 2.14.1
+CPU_TORCH := torch==2.13.0+cpu
 # What the extras it is given the names of need.
 NEEDS := import sys, tomllib; \
          extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
-.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators operators-page tsan \
-        browser update-golden core runner aarch64 objects build bench docs site wheel clean
+.PHONY: help demo test test-slow fuzz stress mutants registry libraries operators operators-page torch \
+        tsan browser update-golden core runner aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -32,6 +36,7 @@ help:
 	@echo 'make libraries      small models of five libraries, compared with eager'
 	@echo "make operators-page docs/reference/operators.md: which of them work, in which types"
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
+	@echo 'make torch         test with another release of torch: make torch TORCH=2.15.0'
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
@@ -43,7 +48,7 @@ help:
 	@echo 'make bench          compare speed with PyTorch eager (make bench BENCH_ARGS=--peers)'
 	@echo 'make docs           run the examples of docs/ and rewrite what they print'
 	@echo 'make site           the pages with search in build/site; a broken link is an error'
-	@echo 'make wheel          build a wheel into dist'
+	@echo 'make wheel          build a wheel for all supported releases of torch into dist, and test it'
 	@echo 'make clean          remove what was built, but not $(VENV)'
 
 demo: $(VENV)/installed
@@ -79,6 +84,10 @@ operators-page: $(VENV)/installed build/operators/installed
 	  $(PYTHON) -m tests.operators --count 2 --dtype $$dtype --results build/operators/results; \
 	done
 	$(PYTHON) -m tests.operators.table build/operators/results 2
+
+# With ccache, only what sees torch's headers is compiled.
+torch: $(VENV)/tools
+	$(PYTHON) -m tests.torch_release $(TORCH) $(TORCH_ARGS)
 
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan
@@ -122,14 +131,14 @@ site: build/site-venv/installed
 	@echo '[make] build/site/index.html'
 
 wheel: $(VENV)/torch
-	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+	$(PYTHON) -m tests.wheel $(WHEEL_ARGS)
 
 clean:
-	rm -rf build dist poptorch/*.so poptorch/lib poptorch.egg-info .pytest_cache .hypothesis
+	rm -rf build dist poptorch/lib poptorch.egg-info .pytest_cache .hypothesis
 
 $(VENV)/tools:
 	$(HOST_PYTHON) -m venv $(VENV) || { echo '[make] no venv module: install python3-venv'; exit 1; }
-	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja
+	$(PYTHON) -m pip install -q 'setuptools>=70' wheel ninja 'pybind11>=3,<4'
 	touch $@
 
 # torch alone at first: a looser requirement would bring the newest build and its CUDA packages.
@@ -137,8 +146,8 @@ $(VENV)/tools:
 # files, of which a program reads a fifth, would take longer than the rest of it.
 $(VENV)/torch: $(VENV)/tools
 	@echo '[make] installing the CPU build of torch into $(VENV)'
-	@$(PYTHON) -m pip install -q --no-compile $(TORCH) 2>/dev/null || \
-	  $(PYTHON) -m pip install -q --no-compile --index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	@$(PYTHON) -m pip install -q --no-compile $(CPU_TORCH) 2>/dev/null || \
+	  $(PYTHON) -m pip install -q --no-compile --index-url https://download.pytorch.org/whl/cpu $(CPU_TORCH)
 	$(PYTHON) -c '$(NEEDS)' test examples > $(VENV)/needs.txt
 	$(PYTHON) -m pip install -q --no-compile -r $(VENV)/needs.txt
 	touch $@

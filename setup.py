@@ -7,23 +7,29 @@ Sources are found by glob, so this file is not edited to add one. What is compil
 * files whose name ends in ``_avx2.cpp``, ``_avx512.cpp``, ``_avx512bf16.cpp`` or ``_amx.cpp`` get
   the flags of that instruction set; everything else is built for any x86-64, so a wheel runs on any
   such machine;
-* only ``csrc/python`` and ``csrc/kernels/aten`` are given torch's headers;
+* only sources that include torch's headers are given them. torch changes these in each minor
+  release, so what includes them is compiled for each, everything else once. The extension for
+  torch 2.13 is ``poptorch/lib/torch2_13/_C*.so``; the package takes the one that fits;
 * the standard library, with pybind11 for ``csrc/python`` and the IR for what compiles programs, is
   read from headers compiled once, the four ``precompiled.h``: reading them took a third of a
   build. Sources name what they include all the same, and the builds below, but for objects of the
   ordinary one, go without.
 
-Switches, all environment variables: ``DEBUG=1`` (no optimization, assertions, debug symbols),
+Switches, all environment variables: ``POPTORCH_TORCH`` (folders that hold a package ``torch``, with
+``:`` between them, to build for; default: that of this Python), ``DEBUG=1`` (no optimization,
+assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles all of csrc but kernels and python,
 ``python setup.py build_runner`` links a poptorch-run without torch that needs no other file,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
+``python setup.py build_asan`` the loader of ``make fuzz-files``, with AddressSanitizer,
 ``python setup.py build_aarch64`` compiles for 64-bit ARM what needs neither torch nor x86.
 """
 
 import functools
+import importlib.util
 import os
 import re
 import shutil
@@ -36,6 +42,24 @@ from setuptools import Command, Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "csrc"))
+
+from source_kinds import (  # noqa: E402
+    HOT,
+    INSTRUCTION_SETS,
+    has_shared_state,
+    is_core,
+    is_for_torch,
+    is_program,
+    knows_mutants,
+    needs_python,
+    needs_torch,
+    needs_x86,
+    reaches,
+    sources,
+    takes_long,
+)
+
 DEBUG = os.environ.get("DEBUG") == "1"
 # Not setuptools' build_temp: an editable install has a new, empty one each time.
 OBJECTS = ROOT / "build" / f"temp.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
@@ -45,88 +69,27 @@ COMMON = (
     "-fno-math-errno -fno-trapping-math -Wall -Wno-psabi"
 ).split()
 OPTIMIZE = ["-O0", "-g", "-D_GLIBCXX_ASSERTIONS"] if DEBUG else ["-g0", "-DNDEBUG"]
-AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512".split()
-INSTRUCTION_SETS = {
-    "_avx2.cpp": "-mavx2 -mfma -mf16c".split(),
-    "_avx512.cpp": AVX512,
-    "_avx512bf16.cpp": [*AVX512, "-mavx512bf16"],
-    # GCC 12 warns of its own headers.
-    "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
-                 "-Wno-maybe-uninitialized"],
-}
 # Libraries show their functions to each other; kernels those with POPTORCH_SHOWN. Calls within one
 # do not go through tables of addresses: neither the compiler nor the linker (-Bsymbolic) lets
 # another library replace them.
 SHOWN = ["-fvisibility=default", "-fno-semantic-interposition"]
 LIB = "poptorch/lib"
-# What computes, and what each call of a program passes through.
-HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/")
 TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
-
-
-def sources():
-    """All C++ sources relative to the root, sorted; those of one instruction set come last.
-
-    The linker keeps the first copy of an inline function that several objects hold, and that must
-    be one that runs on any processor.
-    """
-    found = [str(p.relative_to(ROOT)) for p in (ROOT / "csrc").glob("**/*.cpp")]
-    return sorted(found, key=lambda path: (path.endswith(tuple(INSTRUCTION_SETS)), path))
-
-
-def is_core(source):
-    """Whether a source belongs to the part that knows neither Python nor torch."""
-    return not source.startswith(("csrc/kernels/", "csrc/python/"))
-
-
-def is_program(source):
-    """Whether a source belongs to a program, not to a library."""
-    return source.startswith("csrc/program/")
-
-
-def needs_torch(source):
-    """Whether a source may include torch's headers."""
-    return source.startswith(("csrc/python/", "csrc/kernels/aten/"))
-
-
-def takes_long(source):
-    """How early a source is to be compiled: first what reads torch's headers of Python objects."""
-    return needs_torch(source), reaches("#include <torch/csrc/", source)
-
-
-@functools.cache
-def reaches(pattern, source):
-    """Whether a source, or what it includes, has text that fits the pattern."""
-    text = (ROOT / source).read_text()
-    # A header may be included by way of a macro.
-    named = re.findall(r'^#\s*(?:include|define \w+)\s+"([^"]+)"', text, flags=re.MULTILINE)
-    included = [f"csrc/{name}" for name in named if (ROOT / "csrc" / name).is_file()]
-    return bool(re.search(pattern, text)) or any(reaches(pattern, name) for name in included)
-
-
-def knows_mutants(source):
-    """Whether a source is compiled differently for the test build."""
-    return reaches("MUTANT", source)
-
-
-def needs_x86(source):
-    """Whether a source takes intrinsics of x86 on every processor: under no condition."""
-    always = r"(?m)^(?!#\s*if).*\n#include <immintrin\.h>"
-    return source.endswith(tuple(INSTRUCTION_SETS)) or reaches(always, source)
-
-
-@functools.cache
-def has_shared_state(source):
-    """Whether a kernel's source keeps anything from call to call, or calls what may."""
-    text = (ROOT / source).read_text()
-    return needs_torch(source) or re.search(r"thread_local|std::(mutex|atomic)", text) is not None
+ASAN = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS".split()
+# What reads a file, and checks what it says.
+READS_FILES = ("csrc/runtime/", "csrc/ir/", "csrc/ops/", "csrc/plan/", "csrc/assemble/", "csrc/run/",
+               "csrc/compile.cpp", "tests/")
+LOADER = "tests/fuzz/asan/load_files.cpp"
 
 
 def test_flags(source, build):
-    """What a test build, "mutants" or "tsan", adds to the flags; None: it takes the same object."""
+    """What a test build ("mutants", "tsan", "asan") adds to the flags; None: it takes the same
+    object."""
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
+    if build == "asan":
+        return ASAN if source.startswith(READS_FILES) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.
     computes = source.startswith("csrc/kernels/") and not has_shared_state(source)
     return None if computes or source.endswith(tuple(INSTRUCTION_SETS)) else TSAN
@@ -147,21 +110,38 @@ def precompiled_header(source):
     return "csrc/support/precompiled.h" if source.startswith(HOT) else "csrc/ir/precompiled.h"
 
 
-def torch_flags():
-    """Include flags of torch, pybind11 (which torch ships) and Python."""
-    # Here, so that the core is built and metadata are read where torch is absent.
-    from torch.utils.cpp_extension import include_paths
+@functools.cache
+def torches():
+    """The torch packages to build for, by name: ``{"torch2_13": folder}``. None is imported."""
+    named = os.environ.get("POPTORCH_TORCH")
+    found = importlib.util.find_spec("torch")
+    folders = [Path(folder) / "torch" for folder in named.split(os.pathsep)] if named \
+        else [Path(found.origin).parent] if found else []
+    return {name_of(folder): folder.resolve() for folder in folders}
 
-    paths = [*include_paths(), sysconfig.get_paths()["include"]]
-    return [flag for path in paths for flag in ("-isystem", path)]
+
+def name_of(torch):
+    """``torch2_13`` for the folder of any torch 2.13."""
+    release = re.search(r"__version__ = '(\d+)\.(\d+)", (torch / "version.py").read_text())
+    return "torch{}_{}".format(*release.groups())
 
 
-def torch_folders():
-    """Where torch's libraries are."""
-    # See torch_flags.
-    from torch.utils.cpp_extension import library_paths
+def python_flags():
+    """Include flags of pybind11 and Python."""
+    # Here, so that the core is built and metadata are read where pybind11 is absent.
+    import pybind11
 
-    return library_paths()
+    return system_flags([pybind11.get_include(), sysconfig.get_paths()["include"]])
+
+
+def torch_flags(torch):
+    """Include flags of a torch package, which has a pybind11 of its own: they come last."""
+    return system_flags([torch / "include", torch / "include/torch/csrc/api/include"])
+
+
+def system_flags(paths):
+    """Include flags of headers that are not ours."""
+    return [flag for path in paths for flag in ("-isystem", str(path))]
 
 
 def link_flags(*libraries, search=(), shared=True):
@@ -172,34 +152,35 @@ def link_flags(*libraries, search=(), shared=True):
             *(f"'-Wl,-rpath,{path.replace('$', '$$')}'" for path in search)]
 
 
-def torch_libraries():
+def torch_libraries(torch):
     """What the extension and the calls of torch's operators link."""
-    return [*(f"-L{path}" for path in torch_folders()), "-ltorch_python", "-ltorch_cpu", "-lc10"]
+    return [f"-L{torch / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]
 
 
-def products(inplace):
+def products(torch, inplace):
     """What ninja links: (file in ``poptorch``, whether a source is part of it, flags).
 
     A file finds the others by its own place: beside it, or in the folder of packages of the
     environment that has it in ``bin``. With ``inplace`` torch, and the checkout, are where they
     are now.
     """
-    here = [*torch_folders(), str(ROOT / LIB)] if inplace else []
-    beside = ["$ORIGIN", "$ORIGIN/../../torch/lib", *here]
+    here = [str(ROOT / LIB)] if inplace else []
+    torch_here = [str(torch / "lib")] if inplace else []
     python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     bin_folders = [f"$ORIGIN/../lib/{python}/{name}/poptorch/lib"
                    for name in ("site-packages", "dist-packages")]
-    core = "lib/libpoptorch.so"
-    aten = "lib/libpoptorch_aten.so"
+    core, folder = "lib/libpoptorch.so", f"lib/{name_of(torch)}"
+    aten = f"{folder}/libpoptorch_aten.so"
     return [
-        (core, lambda s: not needs_torch(s) and not is_program(s),
-         link_flags("-Wl,-soname,libpoptorch.so", search=beside)),
+        (core, lambda s: not is_for_torch(s) and not is_program(s),
+         link_flags("-Wl,-soname,libpoptorch.so", search=["$ORIGIN"])),
         (aten, lambda s: s.startswith("csrc/kernels/aten/"),
-         link_flags("-Wl,-soname,libpoptorch_aten.so", core, *torch_libraries(), search=beside)),
-        (f"_C{sysconfig.get_config_var('EXT_SUFFIX')}", lambda s: s.startswith("csrc/python/"),
-         link_flags(aten, core, *torch_libraries(), search=["$ORIGIN/lib"])),
+         link_flags("-Wl,-soname,libpoptorch_aten.so", core, *torch_libraries(torch),
+                    search=["$ORIGIN/..", "$ORIGIN/../../../torch/lib", *torch_here])),
+        (f"{folder}/_C{sysconfig.get_config_var('EXT_SUFFIX')}", needs_python,
+         link_flags(aten, core, *torch_libraries(torch), search=["$ORIGIN", "$ORIGIN/.."])),
         ("lib/poptorch-run", is_program,
-         link_flags(core, search=[*beside, *bin_folders], shared=False)),
+         link_flags(core, search=["$ORIGIN", *here, *bin_folders], shared=False)),
     ]
 
 
@@ -209,7 +190,7 @@ def level_of(source):
 
 
 def flags_of(source, torch):
-    """Compiler flags of one source."""
+    """Compiler flags of one source, which sees the headers of this torch package."""
     flags = [*COMMON, *OPTIMIZE, "-Icsrc"]
     if not DEBUG:
         flags.append(level_of(source))
@@ -220,7 +201,9 @@ def flags_of(source, torch):
             flags += extra
     if not source.startswith(("csrc/python/", "csrc/kernels/")):
         flags += SHOWN
-    return flags + (torch if needs_torch(source) else [])
+    if needs_python(source):
+        flags += python_flags()
+    return flags + (torch_flags(torch) if needs_torch(source) else [])
 
 
 def find_ninja():
@@ -271,14 +254,13 @@ def rules():
     ]
 
 
-def write_ninja(folder, chosen, links=(), build=None):
+def write_ninja(folder, chosen, torch=None, links=(), build=None):
     """Writes a ninja file into ``folder``: one object of each source chosen, and what is linked.
 
-    ``links`` are as :func:`products` has them. With a ``build`` it is that of this test build,
-    which shares objects with the ordinary one. Precompiled headers are for what lies in
-    ``OBJECTS``.
+    ``torch`` is the folder of the package that they are for. ``links`` are as :func:`products` has
+    them. With a ``build`` it is that of this test build, which shares objects with the ordinary
+    one. Precompiled headers are for what lies in ``OBJECTS``.
     """
-    torch = torch_flags() if any(map(needs_torch, chosen)) else []
     # ``builddir`` is where ninja keeps its own records.
     lines = ["ninja_required_version = 1.8", f"builddir = {folder}", *rules()]
     objects, headers = {}, set()
@@ -295,12 +277,14 @@ def write_ninja(folder, chosen, links=(), build=None):
             flags += ["-include", text, "-Winvalid-pch", "-fpch-preprocess"]
             needed = f" | {text}.gch"
             headers.add((header, text))
+        if needs_torch(source):
+            place /= name_of(torch)
         objects[source] = f"{place / source}.o"
         lines += [f"build {objects[source]}: compile {source}{needed}"]
         lines += [f"  flags = {' '.join(flags)}"]
     for header, text in sorted(headers):
         lines += [f"build {text}.gch: precompile {header}", f"  text = {text}"]
-        lines += [f"  flags = {' '.join(flags_of(header, torch))}"]
+        lines += [f"  flags = {' '.join(flags_of(header, None))}"]
     for name, has, flags in links:
         # One product names another by its place in the folder.
         known = {other: str(folder / other) for other, _, _ in links}
@@ -311,7 +295,7 @@ def write_ninja(folder, chosen, links=(), build=None):
     whole = [folder / (build or "") / name for name, _, _ in links] or objects.values()
     lines.append(f"build all: phony {' '.join(map(str, whole))}")
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{build or 'build'}.ninja"
+    path = folder / f"{build or (name_of(torch) if torch else 'build')}.ninja"
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -325,13 +309,22 @@ def run_ninja(path):
     subprocess.run(command, cwd=ROOT, check=True, env=environment, stdout=sys.stderr.fileno())
 
 
-def build_files(targets, links, build=None, chosen=None):
+def torch_of(ext):
+    """The folder of the torch package that an extension is for."""
+    torch = torches().get(ext.name.split(".")[-2])
+    if torch is None:
+        raise SystemExit("[setup] torch was not found. Run `pip install torch`, or set "
+                         "POPTORCH_TORCH to a folder that holds the package torch.")
+    return torch
+
+
+def build_files(targets, links, torch=None, build=None, chosen=None):
     """Compiles and links in ``OBJECTS``, then replaces the files in the folders ``targets``.
 
     ``chosen``: the sources that are needed; None: all.
     """
     folder = OBJECTS / build if build else OBJECTS
-    run_ninja(write_ninja(OBJECTS, chosen or sources(), links, build))
+    run_ninja(write_ninja(OBJECTS, chosen or sources(), torch, links, build))
     for path, name in ((target / name, name) for target in targets for name, _, _ in links):
         # A copy replaces the file, so a process that has the old one mapped is not disturbed.
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -347,9 +340,10 @@ class BuildWithNinja(build_ext):
         self.stays = self.inplace or self.editable_mode  # `run` changes the former
 
     def build_extension(self, ext):
-        built = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        built = Path(self.get_ext_fullpath(ext.name)).resolve().parents[2]
         targets = [built, ROOT / "poptorch"] if self.stays else [built]
-        build_files(targets, products(self.stays))
+        torch = torch_of(ext)
+        build_files(targets, products(torch, self.stays), torch)
 
 
 class BuildMutants(BuildWithNinja):
@@ -362,11 +356,13 @@ class BuildMutants(BuildWithNinja):
     variant = "mutants"
 
     def build_extension(self, ext):
-        flags = link_flags(*torch_libraries())
+        torch = torch_of(ext)
+        flags = link_flags(*torch_libraries(torch))
         if self.variant == "tsan":  # its reports name functions
             flags = [flag for flag in flags if flag != "-s"] + TSAN_LINK
-        whole = (self.get_ext_filename(ext.name.split(".")[-1]), lambda s: not is_program(s), flags)
-        build_files([ROOT / "build" / self.variant / "lib/poptorch"], [whole], self.variant)
+        whole = (self.get_ext_filename(ext.name).removeprefix("poptorch/"),
+                 lambda s: not is_program(s), flags)
+        build_files([ROOT / "build" / self.variant / "lib/poptorch"], [whole], torch, self.variant)
 
 
 class BuildTsan(BuildMutants):
@@ -416,9 +412,23 @@ class BuildRunner(BuildCore):
     def run(self):
         flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
                  "-Wl,-Bdynamic", "-ldl"]
-        chosen = [source for source in sources() if not needs_torch(source)]
+        chosen = [source for source in sources() if not is_for_torch(source)]
         build_files([ROOT / "build"], [("runner/poptorch-run", chosen.__contains__, flags)],
                     chosen=chosen)
+
+
+class BuildAsan(BuildCore):
+    """Links ``build/asan/load_files``, without torch, with AddressSanitizer in what reads files."""
+
+    description = "build the program of `make fuzz-files`"
+    folder = OBJECTS
+
+    def run(self):
+        chosen = [source for source in sources() if not is_for_torch(source)
+                  and not is_program(source)]
+        flags = ["-fsanitize=address", "-fopenmp", "-ldl"]
+        link = ("load_files", lambda source: True, flags)
+        build_files([ROOT / "build" / "asan"], [link], build="asan", chosen=[*chosen, LOADER])
 
 
 class BuildAarch64(BuildCore):
@@ -428,7 +438,7 @@ class BuildAarch64(BuildCore):
     folder = ROOT / "build" / "aarch64"
 
     def chosen(self):
-        without_torch = [source for source in sources() if not needs_torch(source)]
+        without_torch = [source for source in sources() if not is_for_torch(source)]
         skipped = [source for source in without_torch if needs_x86(source)]
         print(f"[setup] skipping {len(skipped)} files of x86:", *skipped, file=sys.stderr)
         return [source for source in without_torch if source not in skipped]
@@ -437,10 +447,12 @@ class BuildAarch64(BuildCore):
 setup(
     packages=find_packages(include=["popart", "poptorch", "poptorch.*"]),
     py_modules=["pytest_poptorch"],
-    ext_modules=[Extension("poptorch._C", sources=sources())],
+    # Without torch, whose absence is an error when they are built, metadata are read all the same.
+    ext_modules=[Extension(f"poptorch.lib.{name}._C", sources=sources())
+                 for name in torches() or ["no_torch"]],
     cmdclass={"build_ext": BuildWithNinja, "build_objects": BuildObjects, "build_core": BuildCore,
               "build_aarch64": BuildAarch64, "build_mutants": BuildMutants,
-              "build_runner": BuildRunner, "build_tsan": BuildTsan},
+              "build_runner": BuildRunner, "build_tsan": BuildTsan, "build_asan": BuildAsan},
     # ``bin`` of the environment. It is made by the time that this is read.
     data_files=[("bin", [str((OBJECTS / "lib/poptorch-run").relative_to(ROOT))])],
     package_data={"poptorch": ["*.pyi", "py.typed", "include/poptorch/*.h",

@@ -41,7 +41,7 @@ OTHERS = ["docs/README", "CONTRIBUTING", "csrc/README", "tests/README"]
 def _listed(folder: str) -> list[str]:
     """The pages of a folder of docs/, in the order in which docs/README.md names them."""
     text = (ROOT / "docs" / "README.md").read_text()
-    return [f"docs/{page}" for page in re.findall(rf"\(({folder}/\w+)\.md\)", text)]
+    return [f"docs/{page}" for page in re.findall(rf"\(({folder}/[\w/]+)\.md\)", text)]
 
 
 def _add_contents(app, name, source):

@@ -2,7 +2,7 @@
 
 The encoder reads text from Python's standard library with masked characters and learns to fill
 them in. In the second run weights, activations and gradients have 16 bits. The device finds the
-loss scale during training: docs/guide/training_in_16_bits.md.
+loss scale during training: docs/guide/training/training_in_16_bits.md.
 
 Examples:
     python examples/half_bert.py

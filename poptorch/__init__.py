@@ -109,6 +109,8 @@ from poptorch.strategies import SerialPhasedExecution as SerialPhasedExecution
 from poptorch.strategies import ShardedExecution as ShardedExecution
 from poptorch.version import __version__ as __version__
 
-if not _torch.__version__.startswith("2.13."):
-    _warnings.warn(f"poptorch is made for torch 2.13; this is torch {_torch.__version__}. Capture "
-                   f"uses torch's internals, so another version may fail.", stacklevel=2)
+if _extension_check.RELEASE not in _extension_check.SUPPORTED:
+    _warnings.warn(
+        f"poptorch supports torch {_extension_check.listed(_extension_check.SUPPORTED)}; this is "
+        f"torch {_torch.__version__}. Capture uses torch's internals, so another version may fail.",
+        stacklevel=2)

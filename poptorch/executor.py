@@ -29,7 +29,6 @@ from poptorch._guards.guard import Outdated
 from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._guards.training_modes import TrainingModes
 from poptorch._reports.profile_report import ProfileReport, run_recorded
-from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.interface import Interface
 from poptorch._runtime.lifecycle import Lifecycle, Superseded

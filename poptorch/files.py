@@ -70,7 +70,7 @@ def load_bundle(filename: str, edit_opts_fn: Callable[[Options], object] | None 
                 ) -> dict[str, PoplarExecutor]:
     """Makes the executors of a file that :func:`save_bundle` wrote, ready to run.
 
-    The executors share their weights: what one trains, the others use.
+    The executors share their weights: if one trains them, the others use the new values.
 
     Args:
         filename: of the file.
@@ -83,7 +83,15 @@ def load_bundle(filename: str, edit_opts_fn: Callable[[Options], object] | None 
         poptorch.Error: As in :func:`poptorch.load`.
 
     Example:
-        See :func:`save_bundle`.
+        >>> import os, poptorch, tempfile, torch
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+        >>> model.compile(torch.ones(3, 4))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "net.poptorch")
+        ...     again = poptorch.load_bundle(poptorch.save_bundle({"serve": model}, path))
+        >>> list(again), again["serve"](torch.ones(3, 4)).shape
+        (['serve'], torch.Size([3, 2]))
     """
     with interrupts.deferred():
         files = bundle.read(filename)
@@ -129,7 +137,8 @@ def save_weights(model: torch.nn.Module | PoplarExecutor, filename: str) -> str:
     return str(path)
 
 
-def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict: bool = True):
+def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict: bool = True
+                 ) -> tuple[list[str], list[str]]:
     """Reads the parameters and buffers of a module from a safetensors file.
 
     The values are converted to the types of the module. A tensor with several names in the module
@@ -148,7 +157,12 @@ def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict:
         RuntimeError: A shape differs; or, with ``strict``, a name is missing or unexpected.
 
     Example:
-        See :func:`save_weights`.
+        >>> import os, poptorch, tempfile, torch
+        >>> net, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = poptorch.save_weights(net, os.path.join(folder, "net.safetensors"))
+        ...     poptorch.load_weights(other, path)
+        <All keys matched successfully>
     """
     path = path_of(filename, "load_weights")
     try:

@@ -4,6 +4,15 @@ Recording is off until :func:`record` is entered, an executor is built with
 ``Options.enableProfiling``, or the environment requests it: ``PVTI_OPTIONS`` holding
 ``{"enable": "true", "directory": "<folder>"}`` records the whole process into
 ``<folder>/poptorch_<process>.json``.
+
+Example:
+    >>> import pathlib, poptorch, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.json"
+    >>> channel = poptorch.profiling.Channel("data")
+    >>> with poptorch.profiling.record(path), channel.tracepoint("load"):
+    ...     pass
+    >>> "load" in path.read_text()
+    True
 """
 
 import contextlib

@@ -1,7 +1,9 @@
 """Options and fixtures of all tests: golden updates, reproducible data, clean global state."""
 
 import functools
+import gc
 import os
+import random
 import zlib
 
 import pytest
@@ -22,6 +24,8 @@ SAMPLED = 5
 
 def pytest_addoption(parser):
     parser.addoption("--update", action="store_true", help="rewrite expected golden output")
+    parser.addoption("--part", metavar="K/N", default="0/1",
+                     help="of N parts of the tests, by a hash of their ids, run part K only")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,15 +47,25 @@ def pytest_configure_node(node):
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.poptorch_samples:
-        return
+    part, parts = map(int, config.getoption("part").split("/"))
     seed, taken, left = config.poptorch_seed, [], []
     for item in items:
-        is_taken = item.get_closest_marker("sampled") is None \
-            or (seed + zlib.crc32(item.nodeid.encode())) % SAMPLED == 0
-        (taken if is_taken else left).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = taken
+        number = zlib.crc32(item.nodeid.encode())
+        is_taken = not config.poptorch_samples or item.get_closest_marker("sampled") is None \
+            or (seed + number) % SAMPLED == 0
+        (taken if is_taken and number % parts == part else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = taken
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Garbage collection skips what is there before the tests run: many objects, little garbage."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header(config):
@@ -74,6 +88,22 @@ def pytest_runtest_makereport(item, call):
 def seed(request):
     """Seed of this test: fresh in each run, the same for one POPTORCH_TEST_SEED and test name."""
     return request.config.poptorch_seed + zlib.crc32(request.node.nodeid.encode()) % 2**31
+
+
+@pytest.fixture
+def sampled(request, seed):
+    """A function that keeps a random fifth of a list in a run of all default tests.
+
+    It keeps at least three elements, in their order. Other runs keep the whole list.
+    """
+    def keep(cases):
+        cases = list(cases)
+        count = max(3, len(cases) // SAMPLED)
+        if not request.config.poptorch_samples or count >= len(cases):
+            return cases
+        return [cases[i] for i in sorted(random.Random(seed).sample(range(len(cases)), count))]
+
+    return keep
 
 
 @pytest.fixture

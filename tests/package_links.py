@@ -14,7 +14,8 @@ def link_shared_files(package: Path) -> None:
         if old.is_symlink():
             old.unlink()
     for file in sorted(source.rglob("*")):
-        if file.suffix in (".py", ".pyi", ".typed", ".h") or file.parent == source / "lib":
+        is_library = file.is_relative_to(source / "lib") and not file.name.startswith("_C")
+        if file.suffix in (".py", ".pyi", ".typed", ".h") or is_library and file.is_file():
             link = package / file.relative_to(source)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file)

@@ -231,7 +231,7 @@ std::vector<std::byte> constant_bytes(const Module& module, const Op& op) {
     const auto at = module.constants.find(op.attrs.get_string(ir::attr::hash));
     USER_CHECK(at != module.constants.end(), "[constant] the data of %", op.result()->name,
                " with hash ", hash->text(),
-               " is missing. Keep the .safetensors file beside the IR text.");
+               " is missing. Keep the .safetensors file next to the IR text.");
     USER_CHECK(at->second->type == type, "[constant] %", op.result()->name, " is ", type.text(),
                ", its data is ", at->second->type.text(), ". Use the file written with the text.");
     return at->second->bytes;

@@ -252,8 +252,8 @@ std::vector<ir::Type> infer_custom(const InferInput& in) { return CustomCall(in.
 std::vector<OpDef> custom_ops() {
   return {
       {.name = "custom",
-       .doc = "The op `op` of a library of the user's (docs/guide/custom_ops.md). `settings` has "
-              "the [name, value] of its attributes.",
+       .doc = "The op `op` of a library of the user's (docs/guide/extending/custom_ops.md). "
+              "`settings` has the [name, value] of its attributes.",
        .operands = {"inputs*"},
        .results = {"outs*"},
        .attrs = {{"domain", "", true},

@@ -49,7 +49,7 @@ void check_floats(const ir::Op& op) {
 void check_size(ir::OpName op, const ir::Type& type) {
   USER_CHECK(type.is_sane(), "[", op, "] a result would be ", type.text(),
              ", no tensor has a negative size or more than ", ir::most_bytes,
-             " bytes. Check the sizes that it is made of.");
+             " bytes. Check the sizes that it is computed from.");
 }
 
 std::vector<ir::Type> infer(const ir::Op& op) {

@@ -167,8 +167,8 @@ std::vector<OpDef> structure_ops() {
        .flops = none,
        .strided = Strided::all},
       {.name = "nop",
-       .doc = "`x`. It stays in the program: no pass removes it, merges it with another one or "
-              "computes it together with others.",
+       .doc = "`x`. It stays in the program: no pass removes it, merges it with other operations "
+              "or fuses it.",
        .operands = {"x"},
        .infer = same_as_first,
        .flops = none,

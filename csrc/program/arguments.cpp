@@ -9,12 +9,16 @@ namespace poptorch::program {
 
 Arguments::Arguments(const std::vector<std::string>& words, const std::vector<Option>& options) {
   std::vector<std::string>* target = &positional_;
-  bool takes_many = true;
+  Option::Takes takes = Option::many;
+  const auto add = [&](const std::string& value) {
+    target->push_back(value);
+    if (takes == Option::many) return;
+    target = &positional_;
+    takes = Option::many;
+  };
   for (const std::string& word : words) {
     if (!word.starts_with("--")) {
-      target->push_back(word);
-      if (!takes_many) target = &positional_;
-      takes_many = takes_many || target == &positional_;
+      add(word);
       continue;
     }
     const size_t equals = word.find('=');
@@ -23,12 +27,19 @@ Arguments::Arguments(const std::vector<std::string>& words, const std::vector<Op
                                      [&](const Option& one) { return one.name == name; });
     if (option == options.end()) throw UsageError(concat("there is no option ", name));
     if (values_.contains(name)) throw UsageError(concat(name, " is given twice"));
+    const bool has_value = equals != std::string::npos;
+    if (option->takes == Option::none) {
+      if (has_value) throw UsageError(concat(name, " takes no value"));
+      values_[name].push_back("");
+      target = &positional_;
+      takes = Option::many;
+      continue;
+    }
     target = &values_[name];
-    takes_many = option->takes_many;
-    if (equals == std::string::npos) continue;
-    target->push_back(word.substr(equals + 1));
-    if (!takes_many) target = &positional_;
-    takes_many = true;
+    takes = option->takes;
+    if (!has_value) continue;
+    takes = Option::one;
+    add(word.substr(equals + 1));
   }
   for (const auto& [name, values] : values_) {
     if (values.empty()) throw UsageError(concat(name, " needs a value"));

@@ -16,7 +16,8 @@ struct UsageError : std::runtime_error {
 
 struct Option {
   std::string_view name;  // with its dashes
-  bool takes_many = false;  // values up to the next option; else one
+  enum Takes { none, one, many };  // many: the values up to the next option
+  Takes takes = one;
 };
 
 class Arguments {
@@ -28,6 +29,8 @@ class Arguments {
   const std::vector<std::string>& all(const std::string& option) const;
   // The value of an option, which must be there unless it has a default.
   const std::string& one(const std::string& option) const;
+  // The value of an option; empty if it is not given.
+  std::string name(const std::string& option) const { return has(option) ? one(option) : ""; }
   // A number of at least 1.
   int64_t count(const std::string& option, int64_t otherwise) const;
 

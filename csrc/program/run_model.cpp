@@ -1,4 +1,4 @@
-// The command that runs a model on arrays, and the one that shows what it takes.
+// The command that runs a model on arrays.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,7 +9,6 @@
 #include "runtime/formats.h"
 #include "runtime/program.h"
 #include "support/error.h"
-#include "support/torch_library.h"
 
 namespace poptorch::program {
 
@@ -36,13 +35,13 @@ void print_times(std::vector<double> seconds) {
 }  // namespace
 
 void run_model(const std::vector<std::string>& words) {
-  const Arguments arguments(words, {{"--outdir"}, {"--repeat"}, {"--threads"}});
+  const Arguments arguments(words, {{"--outdir"}, {"--program"}, {"--repeat"}, {"--threads"}});
   const std::vector<std::string>& paths = arguments.positional();
   if (paths.empty()) throw UsageError("the file of a compiled model is missing");
   const std::filesystem::path folder = arguments.one("--outdir");
   const int64_t repeat = arguments.count("--repeat", 1);
   const auto threads = static_cast<int>(arguments.count("--threads", 0));
-  runtime::Program program(paths[0], threads);
+  runtime::Program program(paths[0], arguments.name("--program"), threads);
   std::vector<Array> arrays;
   std::vector<View> views;
   for (size_t i = 1; i < paths.size(); ++i) arrays.push_back(runtime::read_npy(paths[i]));
@@ -59,22 +58,6 @@ void run_model(const std::vector<std::string>& words) {
     runtime::write_file(folder / concat("output", i, ".npy"), write_npy(results[i].view()));
   }
   if (repeat > 1) print_times(std::move(seconds));
-}
-
-void inspect_model(const std::vector<std::string>& words) {
-  const Arguments arguments(words, {});
-  if (arguments.positional().size() != 1) throw UsageError("inspect takes one file");
-  const runtime::Program program(arguments.positional()[0]);
-  std::printf("%s model, %d threads\n", program.is_training() ? "training" : "inference",
-              program.threads());
-  for (const auto& input : program.inputs()) {
-    std::printf("input %s %s\n", input.name.c_str(),
-                View{input.dtype, input.shape, nullptr}.text().c_str());
-  }
-  for (size_t i = 0; i < program.result_count(); ++i) {
-    std::printf("output%zu %s\n", i, program.result_type(i).text().c_str());
-  }
-  std::printf("torch %s\n", is_torch_loaded() ? "needed" : "not needed");
 }
 
 }  // namespace poptorch::program

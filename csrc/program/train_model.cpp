@@ -105,13 +105,14 @@ void save(const std::string& path, const std::map<std::string, Array>& tensors) 
 }  // namespace
 
 void train_model(const std::vector<std::string>& words) {
-  const Arguments arguments(words, {{"--data", true}, {"--steps"}, {"--out"}, {"--weights"},
-                                    {"--state"}, {"--out-state"}, {"--threads"}});
+  const Arguments arguments(words, {{"--data", Option::many}, {"--steps"}, {"--out"}, {"--weights"},
+                                    {"--state"}, {"--out-state"}, {"--program"}, {"--threads"}});
   if (arguments.positional().size() != 1) throw UsageError("train takes one file");
   arguments.all("--data");
   arguments.one("--steps");
   arguments.one("--out");
-  Program program(arguments.positional()[0], static_cast<int>(arguments.count("--threads", 0)));
+  Program program(arguments.positional()[0], arguments.name("--program"),
+                  static_cast<int>(arguments.count("--threads", 0)));
   USER_CHECK(program.is_training(), "[train] ", arguments.positional()[0],
              " is a model of inferenceModel. Export one of trainingModel.");
   if (arguments.has("--weights")) {

@@ -24,6 +24,7 @@ void bind_ops(py::module_& module);
 void bind_rewrite(py::module_& module);
 void bind_tasks(py::module_& module);
 void bind_tile_memory(py::module_& module);
+void bind_torch_tensors(py::module_& module);
 
 // Python objects of the IR. They keep the module alive; a graph or value that a pass erased must
 // not be used any more.

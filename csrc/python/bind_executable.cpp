@@ -16,8 +16,8 @@
 #include "plan/check.h"
 #include "plan/plan.h"
 #include "python/bind.h"
-#include "python/host_storage.h"
 #include "python/signal_watch.h"
+#include "python/torch_tensors.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 #include "tasks/cut.h"
@@ -177,7 +177,7 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
 bool share_state(Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
                  uintptr_t storage) {
   // With the GIL: it changes the storage.
-  if (!self.can_share(path) || !allow_sharing(storage_at(storage))) return false;
+  if (!self.can_share(path) || !allow_sharing(storage)) return false;
   const py::gil_scoped_release released;
   return self.share_state(path, to_pointer(ptr), nbytes);
 }

@@ -66,7 +66,7 @@ void bind_rewrite(py::module_& module) {
         for (const Switch& row : all_switches()) out.append(py::make_tuple(row.name, row.doc));
         return out;
       },
-      "(name, help) of each optimization that POPTORCH_OFF can turn off, beside the passes.");
+      "(name, help) of each optimization that POPTORCH_OFF can turn off, besides the passes.");
   module.def(
       "algorithms",
       [] {

@@ -1,70 +1,30 @@
-// What each call of an executor asks of Python objects and of torch, and what it makes of them:
-// whether they have changed, in one look, and whether tensors have the same type and sizes. In one
-// file, as torch's headers of Python objects take longer to compile than all of it.
+// What each call of an executor asks of Python objects: whether they have changed, in one look.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-#include <c10/core/Storage.h>
-#include <c10/util/typeid.h>
 #include <pybind11/pybind11.h>
 
-#include <cstdint>
 #include <vector>
 
 namespace poptorch::python {
 
-// The type and the sizes of a dense tensor on the CPU.
-class TensorKind {
- public:
-  TensorKind(const pybind11::object& dtype, std::vector<int64_t> sizes);
-
-  // Whether an object is a tensor of this kind, and of the class torch.Tensor itself.
-  bool matches(pybind11::handle object) const;
-  // An uninitialized contiguous one: torch's functions take twice as long, as they read arguments
-  // of Python's.
-  pybind11::object empty() const;
-
- private:
-  c10::ScalarType dtype_;
-  std::vector<int64_t> sizes_;
-};
-
-// Tensors as they were when they were last noted: where each lies and how often it was written;
-// its type, and whether and how it gets a gradient. The tensors are found by way of their Python
-// objects in each look, which may be given others (swap_tensors, `data = ...`).
-//
-// Storages are kept alive: a new storage could get the address of one that is gone.
-class TensorWatch {
- public:
-  enum Change : int { written = 1, converted = 2 };
-
-  // `tensors`: objects of torch.Tensor. `has_gradients`: requires_grad and the table of hooks (not
-  // what it holds) are part of the type.
-  TensorWatch(const pybind11::sequence& tensors, bool has_gradients);
-
-  // The sum of the changes of any tensor since they were noted.
-  int look() const;
-  // Takes all tensors as they are, as far as these changes go.
-  void note(int changes);
-
-  int traverse(visitproc visit, void* arg) const;
-  void clear();
-
- private:
-  struct Known {
-    pybind11::object tensor, hooks;  // hooks: the dict that torch keeps them in, none at first
-    c10::Storage storage;
-    uint32_t version = 0;
-    int64_t offset = 0;
-    std::vector<int64_t> sizes, strides;
-    caffe2::TypeMeta dtype;
-    bool requires_grad = false;
-  };
-
-  int changes(const Known& known) const;
-  std::vector<Known> known_;
-  bool has_gradients_;
-};
+// Lets Python's garbage collector see what an object refers to: a module may hold its executor.
+template <typename T>
+pybind11::custom_type_setup collected() {
+  return pybind11::custom_type_setup([](PyHeapTypeObject* heap_type) {
+    PyTypeObject& type = heap_type->ht_type;
+    type.tp_flags |= Py_TPFLAGS_HAVE_GC;
+    type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) {
+      Py_VISIT(Py_TYPE(self));
+      if (!pybind11::detail::is_holder_constructed(self)) return 0;
+      return pybind11::cast<T&>(pybind11::handle(self)).traverse(visit, arg);
+    };
+    type.tp_clear = [](PyObject* self) {
+      if (!pybind11::detail::is_holder_constructed(self)) return 0;
+      pybind11::cast<T&>(pybind11::handle(self)).clear();
+      return 0;
+    };
+  });
+}
 
 // What dicts and lists held when they were last noted: the same objects, in the same order; of
 // some dicts only what single keys led to. And the classes of objects.

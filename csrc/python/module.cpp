@@ -44,6 +44,7 @@ PYBIND11_MODULE(_C, module) {
   bind_rewrite(module);
   bind_tasks(module);
   bind_tile_memory(module);
+  bind_torch_tensors(module);
 #ifdef POPTORCH_MUTANTS
   bind_mutants(module);
 #endif

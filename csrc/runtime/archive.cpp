@@ -149,8 +149,13 @@ void Archive::read_entry(size_t& at) {
   at = extra_end + number<uint16_t>(at + 32);
 }
 
+Archive::Members::const_iterator Archive::find(const std::string& name) const {
+  const auto own = folder_.empty() ? members_.end() : members_.find(folder_ + name);
+  return own != members_.end() ? own : members_.find(name);
+}
+
 std::string_view Archive::operator[](const std::string& name) const {
-  const auto found = members_.find(name);
+  const auto found = find(name);
   if (found == members_.end()) damaged(concat("it has no ", name));
   if (checksum_of(found->second.bytes) != found->second.checksum) {
     damaged(concat(name, " has another checksum than the archive says"));

@@ -18,7 +18,9 @@ class Archive {
   Archive& operator=(const Archive&) = delete;
 
   const std::string& path() const { return path_; }
-  bool has(const std::string& member) const { return members_.contains(member); }
+  bool has(const std::string& member) const { return find(member) != members_.end(); }
+  // From now on a member of this folder stands for the one of the same name outside.
+  void enter(const std::string& folder) { folder_ = folder + "/"; }
   // The bytes of a member, which live as long as this. A user error if it is not there or its
   // checksum differs. It is checked at each call: ask once.
   std::string_view operator[](const std::string& member) const;
@@ -29,6 +31,9 @@ class Archive {
     uint32_t checksum = 0;
   };
 
+  using Members = std::map<std::string, Member>;
+
+  Members::const_iterator find(const std::string& member) const;
   void read_directory();
   void read_entry(size_t& at);
   [[noreturn]] void damaged(const std::string& what) const;
@@ -37,7 +42,8 @@ class Archive {
 
   std::string path_;
   std::string_view bytes_;
-  std::map<std::string, Member> members_;
+  std::string folder_;
+  Members members_;
 };
 
 }  // namespace poptorch::runtime

@@ -23,7 +23,7 @@ std::string write_npy(const View& tensor);
 
 // The bytes of a whole file.
 std::string read_file(const std::string& path);
-// Replaces the file in one step, by way of one beside it.
+// Replaces the file in one step, by way of a temporary file next to it.
 void write_file(const std::string& path, std::string_view bytes);
 
 }  // namespace poptorch::runtime

@@ -174,6 +174,21 @@ class JsonReader {
   size_t at_ = 0;
 };
 
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20) {
+      out += concat("\\u00", digits[code >> 4], digits[code & 15]);
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
 Json Json::parse(std::string_view text, const std::string& where) {
   return JsonReader(text, where).whole();
 }

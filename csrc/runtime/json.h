@@ -11,6 +11,9 @@
 
 namespace poptorch::runtime {
 
+// Text as JSON, with its quotes.
+std::string quoted(std::string_view text);
+
 class Json {
  public:
   using List = std::vector<Json>;

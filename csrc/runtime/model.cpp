@@ -15,7 +15,8 @@ struct Model::Content {
   std::vector<TensorInfo> inputs, outputs;
   std::mutex mutex;
 
-  Content(const std::string& path, int threads) : program(path, threads) {}
+  Content(const std::string& path, const std::string& name, int threads)
+      : program(path, name, threads) {}
 };
 
 namespace {
@@ -58,9 +59,9 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
-Result<Model> Model::load(const std::string& path, int threads) {
+Result<Model> Model::load(const std::string& path, int threads, const std::string& program) {
   return guarded<Model>([&] {
-    auto content = std::make_unique<Content>(path, threads);
+    auto content = std::make_unique<Content>(path, program, threads);
     for (const Document::Input& input : content->program.inputs()) {
       content->inputs.push_back({input.name, public_type(input.dtype), input.shape});
     }

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "ir/constants_file.h"
@@ -27,18 +26,6 @@ std::mutex& loading() {
   return mutex;
 }
 
-bool read_manifest(const Archive& archive) {
-  const Json manifest = Json::parse(archive["manifest.json"], archive.path() + ": manifest.json");
-  USER_CHECK(manifest["format"].string() == "poptorch executable", "[load] ", archive.path(),
-             " is not a compiled model: its format is ", manifest["format"].string(),
-             ". Give the file that save() or compileAndExport() wrote.");
-  USER_CHECK(manifest["format_version"].integer() == format_version, "[load] ", archive.path(),
-             " has format_version ", manifest["format_version"].integer(), ", this is ",
-             format_version, ". Use the version of poptorch that wrote it, or export the model ",
-             "again.");
-  return manifest["training"].boolean();
-}
-
 std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOptions& options) {
   const std::lock_guard lock(loading());
   std::unique_ptr<ir::Module> constants;
@@ -51,9 +38,9 @@ std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOpt
 
 }  // namespace
 
-Program::Program(const std::string& path, int threads)
+Program::Program(const std::string& path, const std::string& name, int threads)
     : path_(path), archive_(path), threads_(threads > 0 ? threads : default_threads()) {
-  is_training_ = read_manifest(archive_);
+  read_manifest(name);
   const std::string where = path + ": runtime.json";
   document_ = Document::parse(archive_["runtime.json"], where);
   USER_CHECK(document_.refused.empty(), "[load] ", path, " runs in Python only: ",
@@ -65,6 +52,37 @@ Program::Program(const std::string& path, int threads)
   load_weights();
   load_device_state();
   load_random_state();
+}
+
+void Program::read_manifest(const std::string& name) {
+  const Json manifest = Json::parse(archive_["manifest.json"], path_ + ": manifest.json");
+  const std::string& format = manifest["format"].string();
+  const bool is_bundle = format == "poptorch bundle";
+  USER_CHECK(is_bundle || format == "poptorch executable", "[load] ", path_,
+             " is not a compiled model: its format is ", format,
+             ". Give the file that save() or compileAndExport() wrote.");
+  USER_CHECK(manifest["format_version"].integer() == format_version, "[load] ", path_,
+             " has format_version ", manifest["format_version"].integer(), ", this is ",
+             format_version, ". Use the version of poptorch that wrote it, or export the model ",
+             "again.");
+  torch_version_ = manifest["torch_version"].string();
+  USER_CHECK(is_bundle || name.empty(), "[load] ", path_, " has one program without a name, not ",
+             name, ". Leave the name out (poptorch-run: --program).");
+  if (!is_bundle) {
+    is_training_ = manifest["training"].boolean();
+    return;
+  }
+  std::string names;
+  const Json* facts = nullptr;
+  for (const auto& [known, value] : manifest["programs"].object()) {
+    names += concat(names.empty() ? "" : ", ", known);
+    if (known == name) facts = &value;
+  }
+  USER_CHECK(facts != nullptr, "[load] ", path_, " has the programs ", names, ", not ",
+             name.empty() ? "one without a name" : name,
+             ". Give the name of one of them (poptorch-run: --program NAME).");
+  is_training_ = (*facts)["training"].boolean();
+  archive_.enter(name);
 }
 
 void Program::check_streams() {

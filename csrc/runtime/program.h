@@ -20,14 +20,17 @@ int default_threads();
 
 class Program {
  public:
-  // `threads` 0: default_threads().
-  explicit Program(const std::string& path, int threads = 0);
+  // `name`: the program of a file of save_bundle(); empty for a file of one program. `threads` 0:
+  // default_threads().
+  explicit Program(const std::string& path, const std::string& name = "", int threads = 0);
 
   const Document& document() const { return document_; }
   bool is_training() const { return is_training_; }
+  const std::string& torch_version() const { return torch_version_; }  // that wrote the file
+  const Compiled& executable() const { return *executable_; }
   int threads() const { return threads_; }
 
-  // Types of what forward takes and returns. A result has the dtype of its stream.
+  // Types of the arguments and results of forward. A result has the dtype of its stream.
   const std::vector<Document::Input>& inputs() const { return document_.inputs; }
   View result_type(size_t number) const;
   size_t result_count() const { return results_; }
@@ -40,6 +43,8 @@ class Program {
 
   // The state_dict of the module, with what runs changed.
   std::map<std::string, Array> weights() const;
+  // Their types.
+  std::map<std::string, View> weight_types() const;
   // Sets tensors of the state_dict; names that it does not have, and other shapes, are user errors.
   void set_weights(const std::map<std::string, View>& tensors, const std::string& where);
   // What only the device has: the optimizer's states by path, and the random state as "rng".
@@ -47,6 +52,7 @@ class Program {
   void set_device_state(const std::map<std::string, View>& tensors, const std::string& where);
 
  private:
+  void read_manifest(const std::string& name);
   void check_streams();
   void load_weights();
   void load_device_state();
@@ -58,6 +64,7 @@ class Program {
   Archive archive_;
   Document document_;
   bool is_training_ = false;
+  std::string torch_version_;
   int threads_ = 1;
   std::map<std::string, View> stored_;  // weights.safetensors
   std::map<std::string, Array> given_;  // in place of stored ones, see set_weights

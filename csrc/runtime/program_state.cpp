@@ -34,6 +34,17 @@ std::map<std::string, Array> Program::weights() const {
   return found;
 }
 
+std::map<std::string, View> Program::weight_types() const {
+  std::map<std::string, View> found;
+  for (const auto& [name, member] : document_.state_dict) {
+    const auto at = stored_.find(member);
+    USER_CHECK(at != stored_.end(), "[load] ", path_, " has no weight ", member,
+               ". Export the model again.");
+    found[name] = {at->second.dtype, at->second.shape, nullptr};
+  }
+  return found;
+}
+
 void Program::set_weights(const std::map<std::string, View>& tensors, const std::string& where) {
   std::map<std::string, std::string> members(document_.state_dict.begin(),
                                              document_.state_dict.end());

@@ -40,15 +40,6 @@ View read_entry(const Json& entry, std::string_view data, const std::string& nam
   return view;
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
 }  // namespace
 
 std::map<std::string, View> read_safetensors(std::string_view bytes, const std::string& where) {

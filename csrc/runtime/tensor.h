@@ -34,7 +34,7 @@ struct Array {
   View view() const { return {dtype, shape, data.data()}; }
 };
 
-// The dtype that stands for another one in a program: int64 becomes int32 and float64 float32,
+// The dtype that a program has instead: int32 for int64 and float32 for float64,
 // unless the program has `wanted` itself.
 ir::DType narrowed(ir::DType dtype, ir::DType wanted);
 

@@ -34,7 +34,14 @@ def wide() -> Iterator[None]:
 
 
 def is_wide() -> bool:
-    """Whether :func:`wide` is on."""
+    """Whether :func:`wide` is on.
+
+    Example:
+        >>> from poptorch import testing
+        >>> with testing.wide():
+        ...     testing.is_wide()
+        True
+    """
     return _wide
 
 
@@ -73,7 +80,13 @@ def keep_gradients() -> Iterator[None]:
 
 
 def keeps_gradients() -> bool:
-    """Whether :func:`keep_gradients` is on."""
+    """Whether :func:`keep_gradients` is on.
+
+    Example:
+        >>> from poptorch import testing
+        >>> testing.keeps_gradients()
+        False
+    """
     return _keep_gradients
 
 
@@ -88,6 +101,17 @@ def gradients(executor: Any) -> dict[str, Any]:
 
     Raises:
         poptorch.Error: The model was not compiled under :func:`keep_gradients`, or has not run.
+
+    Example:
+        >>> import poptorch, torch
+        >>> from poptorch import testing
+        >>> opts = poptorch.Options().showCompilationProgressBar(False)
+        >>> net = torch.nn.Linear(2, 1, bias=False)
+        >>> with testing.keep_gradients():
+        ...     model = poptorch.trainingModel(net, opts, loss=lambda output, target: output.sum())
+        ...     result = model(torch.tensor([[1., 2.]]), torch.zeros(1, 1))
+        >>> testing.gradients(model)
+        {'weight': tensor([[1., 2.]])}
     """
     return executor._gradients()
 

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture import error_source
 from poptorch._capture.functions.mode import Functions
 from poptorch._capture.graph import replay
@@ -51,7 +51,7 @@ def of_forward(error: Exception, places: Places, names: dict[int, str], failed) 
     if call is None and error_source.is_ours(error):
         return as_error(error, str(error), place, module)
     name = "capture" if call is None else name_of(call[0])
-    if isinstance(error, private.DynamicOutputShapeException):
+    if isinstance(error, fake_tensors.DynamicOutputShapeException):
         text = _unknown_shape(error)
     elif isinstance(error, RecursionError):
         name, text = "capture", _too_deep()

@@ -12,6 +12,7 @@ from poptorch._base import capture_context
 from poptorch._base.layout import memory_of
 from poptorch._base.logging import logger
 from poptorch._base.pytree.structure import Constant, Structure
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.value_snapshot import has_attributes
 from poptorch._capture import (
@@ -97,7 +98,7 @@ class _Capture:
         self._called_with = [args, kwargs]
         self._arguments, self._named = call_arguments.named(module, args, kwargs)
         self._input_names = self._named.paths
-        self.fake_mode = private.new_fake_mode()
+        self.fake_mode = fake_tensors.new_fake_mode()
         self.recorder = Recorder(self.fake_mode, self.draw_salt, places)
         if refusals is not None:
             refusals.graph = self.recorder.graph
@@ -237,7 +238,7 @@ class _Capture:
             if tensor.device.type != "cpu":
                 raise Error(f"[capture] {name}: expected a tensor on the CPU but got one on "
                             f"{tensor.device}. Pass {name}.cpu().")
-            fake = private.fake_like(self.fake_mode, tensor)
+            fake = fake_tensors.fake_like(self.fake_mode, tensor)
             self._fake_inputs.append(fake)
             self._input_nodes.append(self.recorder.placeholder(fake, name))
             self.recorder.shapes.watch(fake, name)
@@ -364,7 +365,7 @@ class _Capture:
         refuse_hidden_tensors(out_spec)
         outputs = self._outputs(leaves, out_spec)
         real = [spec for spec, leaf in zip(outputs, leaves)
-                if not isinstance(leaf, private.FakeTensor)]
+                if not fake_tensors.is_fake(leaf)]
         real_nodes = [spec.node for spec in real]
         self.recorder.finish_inputs()
         layouts = self.recorder.layouts.of(

@@ -8,6 +8,7 @@ import dis
 import re
 from types import FrameType
 
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture.graph import source_location
 
 # What only the parser of arguments of torch's C++ functions says.
@@ -52,4 +53,4 @@ def _is_torchs_call(error: Exception, frame: FrameType, instruction: int) -> boo
     """Whether an instruction of the user's raised ``error`` by a call of torch's C++."""
     if dis.opname[frame.f_code.co_code[instruction]] in ("RAISE_VARARGS", "RERAISE"):
         return False
-    return "FakeTensor" in str(error) or bool(_PARSER.search(str(error)))
+    return fake_tensors.is_named_in(str(error)) or bool(_PARSER.search(str(error)))

@@ -9,7 +9,7 @@ import torch
 
 from poptorch._base import layout
 from poptorch._base.logging import logger
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.types import check_dense
 from poptorch._capture.functions.hooks import of_capture
 from poptorch._capture.graph.constant_values import known_value
@@ -114,7 +114,7 @@ class ModuleState:
                             f"{tensor.device}. Move the model with .cpu() first.")
             check_dense(tensor, name)
         inner = tensor.detach()[0] if name in self._grouped else tensor
-        fake = private.fake_like(self._fake_mode, inner)
+        fake = fake_tensors.fake_like(self._fake_mode, inner)
         if trained and layout.lies_on_itself(inner.shape, inner.stride()):
             raise Error(f"[capture] {name} is to be trained and has sizes {list(inner.shape)} and "
                         f"strides {list(inner.stride())}: several of its elements are one in "

@@ -6,11 +6,8 @@ from poptorch._base.pytree import hidden_tensors
 from poptorch._base.pytree import structure as pytree
 from poptorch._base.pytree.containers import PARSED
 from poptorch._base.pytree.structure import Structure
-from poptorch._base.torch_private import tracing as private
-from poptorch._capture.graph.unknown_sizes import UnknownSize
+from poptorch._capture.graph.unknown_sizes import has_no_data
 from poptorch.errors import Error
-
-_WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 
 
 def refuse_hidden_tensors(result: Structure) -> None:
@@ -21,7 +18,7 @@ def refuse_hidden_tensors(result: Structure) -> None:
     for node in result.nodes():
         # A parser takes the object itself, and from it what it knows.
         if node.kind is not PARSED \
-                and hidden_tensors.is_among((node.template, node.context), _WITHOUT_DATA):
+                and hidden_tensors.is_among((node.template, node.context), has_no_data):
             raise _holds_tensors(node.cls, " in addition to its parts")
 
 
@@ -33,8 +30,8 @@ def _refuse_leaf(value) -> None:
     if pytree.is_closed(value):
         raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
                     f"taken apart. Return list(...) or tuple(...) of it.")
-    if hidden_tensors.is_among(value, _WITHOUT_DATA):
-        names = ", ".join(hidden_tensors.attributes_with(value, _WITHOUT_DATA))
+    if hidden_tensors.is_among(value, has_no_data):
+        names = ", ".join(hidden_tensors.attributes_with(value, has_no_data))
         raise _holds_tensors(type(value), names and f" ({names})")
 
 

@@ -46,6 +46,12 @@ class Fit:
         blocks: the IPU of each block that a module begins, by path of the module; None if the
             blocks of the model stay as they are.
         report: the report with the changes.
+
+    Example:
+        >>> import poptorch, torch
+        >>> found = poptorch.fit(torch.nn.Linear(4, 2), poptorch.Options(), torch.ones(3, 4))
+        >>> found.fits, found.changes, found.blocks
+        (True, [], None)
     """
 
     fits: bool
@@ -60,6 +66,11 @@ class Fit:
 
         Args:
             model: the one that :func:`fit` was called with.
+
+        Example:
+            >>> import poptorch, torch
+            >>> net = torch.nn.Linear(4, 2)
+            >>> poptorch.fit(net, poptorch.Options(), torch.ones(3, 4)).apply(net)
         """
         if self.blocks is not None:
             cuts.removeBlocks(model)

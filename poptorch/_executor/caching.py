@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from poptorch import _C
+from poptorch._base.extension_check import PACKAGE
 from poptorch._base.logging import logger
 from poptorch._device import environment
 from poptorch._executor.translation import Translated
@@ -76,7 +77,7 @@ def _facts(compile_options: dict) -> dict[str, str]:
 @cache
 def _build() -> str:
     """A hash of the library that compiles: another build may compile differently."""
-    with open(_C.__file__, "rb") as file:
+    with open(PACKAGE / "lib" / "libpoptorch.so", "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 

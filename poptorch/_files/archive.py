@@ -52,7 +52,7 @@ class Format:
             self.has_programs and PROGRAM_NAME.fullmatch(program) is not None))
 
 
-# The program: what an executable is made of.
+# The members of the program of an executable.
 PROGRAM = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors")
 FORMAT_VERSION = 14

@@ -1,7 +1,7 @@
-"""A folder of compiled programs, each under what it was compiled from.
+"""A folder of compiled programs. A key says from what each was compiled.
 
 An entry is a file like that of a model, with the program alone. Its name is a hash of its key: the
-translated text, and the facts that compiling depends on beside it. The time of its last use is the
+translated text, and the other facts that compilation depends on. The time of its last use is the
 file's access time, that of its creation the modification time.
 """
 
@@ -20,7 +20,7 @@ from poptorch._files import archive, place
 from poptorch._files.program import ProgramFile, members_of
 from poptorch.errors import Error
 
-# facts: of the key. settings, arguments: what the user chose, for a reader who compares entries.
+# facts: of the key. settings, arguments: options and arguments, to explain how entries differ.
 ENTRY = archive.Format("poptorch cache entry", 1, archive.PROGRAM, {
     "facts": {str: str}, "ipus": int, "title": str, "arguments": str, "settings": {str: str}},
     is_of_release=False)  # its key names the release

@@ -9,9 +9,9 @@ _LINES = 3  # of the text that are shown
 
 
 def nearest(entry: Entry, others: list[Entry]) -> Entry | None:
-    """The entry that differs least from another one, of a model of the same name if there is one.
+    """The one of ``others`` that differs least from ``entry``; one of the same model if possible.
 
-    Of equal ones the first.
+    If several differ equally, the first.
     """
     def distance(other: Entry) -> tuple:
         return (other.manifest["title"] != entry.manifest["title"],

@@ -30,7 +30,7 @@ def of_module(model: torch.nn.Module, modes: TrainingModes, asked=()) -> dict:
 
 
 def checked(data) -> dict:
-    """What a file has of a module; a ValueError if it is of another form."""
+    """The description of a module in a file. Raises a ValueError if its form is wrong."""
     schema.check(data, _FORM, "module")
     return data
 

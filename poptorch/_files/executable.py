@@ -67,7 +67,7 @@ def shared_members(weights: dict[str, torch.Tensor], encoder: Encoder) -> dict[s
 
 
 def own_members(contents: Contents, encoder: Encoder) -> dict[str, bytes]:
-    """The members that a program does not share with others of its file."""
+    """The members that a program does not share with the other programs of its file."""
     wrapped, compiled, model = contents.wrapped, contents.compiled, contents.wrapped.model
     if compiled.program.host_sites:
         names = ", ".join(sorted({repr(site.name) for site in compiled.program.host_sites}))

@@ -25,9 +25,10 @@ from poptorch._base.value_snapshot import (
     objects_within,
 )
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES
+from poptorch._capture.graph.unknown_sizes import has_no_data
 from poptorch._guards.guard import HeldAttribute, line_of, table_of
 from poptorch._guards.host_randomness import Draws
-from poptorch._guards.put_back import WITHOUT_DATA, holds_fake
+from poptorch._guards.put_back import holds_fake
 from poptorch._guards.python_state import Observed, is_number
 from poptorch.errors import place_text
 
@@ -147,7 +148,7 @@ class Reads:
 
     def meet(self, value, path: str, origin: Origin, prefix: str = "") -> None:
         """The same for the objects in a value."""
-        for path, part in [] if isinstance(value, WITHOUT_DATA) else objects_within(value, path):
+        for path, part in [] if has_no_data(value) else objects_within(value, path):
             self.draws.meet(part, path)
             self.enter(part, path, origin, prefix)
 

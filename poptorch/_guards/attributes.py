@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from poptorch._base.logging import logger
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.value_snapshot import MISSING, objects_within
 from poptorch._capture.graph.module_clones import OF_EACH_MODULE, RECURRENT_CACHES, own_attributes
 from poptorch._capture.graph.source_location import Places
@@ -233,7 +233,7 @@ class Attributes:
     def _value_of(self, part):
         """A tensor without data as one with the values that it has in each call, or None; others as
         they are."""
-        if not isinstance(part, private.FakeTensor):
+        if not fake_tensors.is_fake(part):
             return part
         if id(part) not in self._found_values:
             self._found_values[id(part)] = self.value_of(part)

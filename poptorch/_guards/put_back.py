@@ -4,12 +4,10 @@ import torch
 
 from poptorch._base.logging import logger
 from poptorch._base.pytree.structure import Structure
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.value_snapshot import Snapshot, attributes_of, has_slots, objects_within
-from poptorch._capture.graph.unknown_sizes import UnknownSize
+from poptorch._capture.graph.unknown_sizes import has_no_data
 from poptorch.errors import Error
-
-WITHOUT_DATA = (private.FakeTensor, UnknownSize)
 
 
 def warn_of_kept(path: str, place: str = "", is_emptied: bool = False) -> None:
@@ -24,7 +22,7 @@ def warn_of_kept(path: str, place: str = "", is_emptied: bool = False) -> None:
 def emptied(value):
     """A container with tensors of the device meta in place of those without data; None for another
     value."""
-    if isinstance(value, WITHOUT_DATA):
+    if has_no_data(value):
         return None
     try:
         leaves, structure = Structure.of(value)
@@ -32,7 +30,7 @@ def emptied(value):
         return None
     found = structure.unflatten(
         torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-        if isinstance(leaf, private.FakeTensor) else leaf for leaf in leaves)
+        if fake_tensors.is_fake(leaf) else leaf for leaf in leaves)
     return None if holds_fake(found, is_deep=True) else found
 
 
@@ -41,7 +39,7 @@ def holds_fake(value, is_deep: bool = False) -> bool:
     seen, left = set(), [value]
     while left:
         for _, part in objects_within(left.pop(), ""):
-            if isinstance(part, WITHOUT_DATA):
+            if has_no_data(part):
                 return True
             if is_deep and id(part) not in seen:
                 seen.add(id(part))

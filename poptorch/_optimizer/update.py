@@ -87,7 +87,7 @@ class _GroupUpdate:
                 self.program.bound[setting.of(name)] = partial(self._setting, setting)
 
     def _check_complex(self, name: str, parameter) -> None:
-        """Refuses an update that is another one for pairs of numbers."""
+        """Refuses an update that does not treat real and imaginary parts separately."""
         if parameter.is_complex() and not self.spec.acts_on_parts:
             raise Error(f"[optimizer] parameter {name} is {parameter.dtype}, and "
                         f"{self.spec.name} is not implemented for complex numbers. Use another "

@@ -1,4 +1,4 @@
-"""Finds that one form of ``step()`` is another one that first makes states.
+"""Finds forms of ``step()`` that equal a later form after they create the states.
 
 Most optimizers make their states in the first update: ``state["m"] = torch.zeros_like(p)``. The
 host then computes the new states, and the program has the later form alone.

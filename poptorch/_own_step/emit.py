@@ -112,8 +112,8 @@ def _assign(e, program, layout: StepLayout, what: tuple, value) -> None:
 
 
 class _Captured:
-    """The captured calls of all forms. ``inputs`` are nodes by what they are, as in
-    :attr:`Trace.inputs`, and ``("number", place in the stream)``; ``results`` those of what
+    """The captured calls of all forms. ``inputs`` are nodes by the keys of
+    :attr:`Trace.inputs`, and by ``("number", place in the stream)``; ``results`` those of what
     changes."""
 
     def __init__(self, layout: StepLayout):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from poptorch._base.torch_private.tracing import FakeTensor
+from poptorch._base.torch_private.fake_tensors import is_fake
 
 # Attributes that torch's base class keeps for itself.
 _OF_TORCH = ("_optimizer_", "_zero_grad_profile_name", "_patch", "_warned", "defaults")
@@ -103,7 +103,7 @@ class Snapshot:
 
 def is_number(tensor: torch.Tensor) -> bool:
     """Whether the host can compute a tensor: one with data, of one element."""
-    return type(tensor) is not FakeTensor and tensor.numel() == 1
+    return not is_fake(tensor) and tensor.numel() == 1
 
 
 def _attributes(holder) -> dict:

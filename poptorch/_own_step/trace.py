@@ -13,13 +13,12 @@ import torch
 
 from poptorch._base.layout import memory_of
 from poptorch._base.torch_private.basic import pytree
-from poptorch._base.torch_private.tracing import (
+from poptorch._base.torch_private.fake_tensors import (
     DataDependentOutputException,
-    DispatchMode,
     DynamicOutputShapeException,
-    FakeTensor,
-    TorchFunctionMode,
+    is_fake,
 )
+from poptorch._base.torch_private.tracing import DispatchMode, TorchFunctionMode
 from poptorch._capture.graph.source_location import Places
 from poptorch._own_step.calls import (
     DATA_SET,
@@ -63,7 +62,7 @@ class Trace:
     """The calls of one ``step()``.
 
     Attributes:
-        inputs: the index of each input by what it is: ``("param" or "grad" or "state", name)``.
+        inputs: the index of each input by ``("param" or "grad" or "state", name)``.
         ids: the index of each tensor, by identity.
         tensors: that stand for the values, by index; without data.
         outputs: the index of the tensor that each state becomes, by path.
@@ -277,7 +276,7 @@ class StepMode(TorchFunctionMode):
         """Whether an operation with these arguments passes by this mode, with a tensor of the
         device."""
         return not self.is_inside and any(
-            id(leaf) in self.trace.ids or is_without_data(leaf)
+            id(leaf) in self.trace.ids or is_fake(leaf)
             for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor))
 
     def _check(self, func, args) -> None:
@@ -335,7 +334,3 @@ def new_trace(params: dict, grads: dict, states: dict, fake_like: Callable) -> T
     for path, tensor in states.items():
         trace.inputs["state", path] = trace.add(fake_like(tensor), tensor)
     return trace
-
-
-def is_without_data(value) -> bool:
-    return type(value) is FakeTensor

@@ -8,7 +8,8 @@ import contextlib
 import torch
 
 from poptorch._base.torch_private.basic import plain_access
-from poptorch._base.torch_private.tracing import fake_like, new_fake_mode, own_function_modes
+from poptorch._base.torch_private.fake_tensors import fake_like, is_fake, new_fake_mode
+from poptorch._base.torch_private.tracing import own_function_modes
 from poptorch._own_step import host_state
 from poptorch._own_step.beginning import Beginning, beginning_of
 from poptorch._own_step.host_state import Snapshot
@@ -19,7 +20,6 @@ from poptorch._own_step.trace import (
     Restart,
     StepMode,
     Trace,
-    is_without_data,
     new_trace,
 )
 from poptorch.errors import Error, error_at
@@ -94,7 +94,7 @@ class Variants:
         return self.step()
 
     def forms(self) -> list[Trace]:
-        """The forms that a program has: all that are not another one after states are made."""
+        """The forms that a program has: all that differ even after the states are created."""
         return [trace for trace in self.traces if id(trace) not in self._beginnings]
 
     def _later(self, trace: Trace, numbers: list[float]) -> tuple[Trace, list[float]]:
@@ -239,7 +239,7 @@ class Variants:
             tensor = places[0][0]
             index = trace.ids.get(id(tensor))
             if index is None:
-                if is_without_data(tensor):  # of another trace
+                if is_fake(tensor):  # of another trace
                     raise Differs
                 continue
             found[path] = index

@@ -9,8 +9,8 @@ class Meetings:
     """The meetings of all IPUs of a replica: one in each round that exchanges data with the host.
 
     The meeting is when the first task of the round with an exchange begins. Each IPU takes part
-    before what it begins or ends at that time or later. Times are the numbers of rounds where no
-    IPU waits for another one within a round, else those of a run without meetings.
+    before what it begins or ends at that time or later. Times are the numbers of rounds if no
+    IPU waits for a different one within a round, else those of a run without meetings.
 
     Args:
         schedule: of the program.

@@ -374,7 +374,7 @@ def _meetings(schedule: Schedule, costs: Costs) -> Meetings | None:
 
 
 def _is_in_step(schedule: Schedule) -> bool:
-    """Whether no IPU waits for what another one computes in the same round."""
+    """Whether no IPU waits for a result that a different IPU computes in the same round."""
     tasks = {task.name: task for task in schedule.tasks}
     pairs = [(tasks[edge.source], tasks[edge.target]) for edge in schedule.edges]
     return schedule.name != "sequential" and not any(

@@ -8,7 +8,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.logging import logger
-from poptorch._base.torch_private.tracing import FakeTensor
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.types import complex_dtype, host_tensor, torch_dtype, without_memory, write_back
 from poptorch._guards import plain_tensors
 from poptorch._runtime import replica_consistency
@@ -246,7 +246,7 @@ class Call:
         for position, leaf, dtype in self._inputs:
             host = tensors[leaf]
             if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
-                    or host.is_neg() or host.is_conj() or type(host) is FakeTensor:
+                    or host.is_neg() or host.is_conj() or fake_tensors.is_fake(host):
                 self._warn_of_gradient(host, self._leaves[leaf].path)
                 host = host_tensor(host, self._leaves[leaf].path)
             held[position] = host

@@ -1,4 +1,4 @@
-"""What a runtime without Python must know of a compiled model, as plain data.
+"""The facts that a runtime without Python needs about a compiled model, as plain data.
 
 docs/internals/file_format.md describes the entries.
 """

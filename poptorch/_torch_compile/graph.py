@@ -83,7 +83,7 @@ class CompiledGraph:
         return self._executor(*arguments)
 
     def _build(self, arguments: list) -> None:
-        """Makes the executor, for arguments that lie in memory as these do."""
+        """Makes the executor for arguments with the strides of these."""
         from poptorch._base.torch_private import compiling  # importing it takes seconds
 
         graph = self._graph.graph

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from poptorch import _C
+from poptorch._base.extension_check import PACKAGE
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.decompose.functional_ops import functional_form, mutated_arguments
 from poptorch._capture.decompose.table import DECOMPOSITIONS
@@ -21,7 +21,7 @@ from poptorch._translate import call_names
 from poptorch._translate.nodes import Nodes, opaque
 from poptorch.errors import Error
 
-_PACKAGE = os.path.dirname(_C.__file__)
+_PACKAGE = str(PACKAGE)
 
 # What the recorder's methods do with an operation.
 _RECORDED = {

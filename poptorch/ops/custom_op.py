@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from poptorch import _C
+from poptorch._base.extension_check import PACKAGE
 from poptorch._base.logging import logger
 from poptorch._capture import custom_call
 from poptorch.errors import Error
@@ -24,7 +24,7 @@ def include_path() -> str:
         >>> os.path.isfile(os.path.join(poptorch.include_path(), "poptorch", "custom_op.h"))
         True
     """
-    return str(Path(_C.__file__).parent / "include")
+    return str(PACKAGE / "include")
 
 
 def custom_op(inputs: list[torch.Tensor], name: str, domain: str, domain_version: int,

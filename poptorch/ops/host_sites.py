@@ -10,6 +10,7 @@ from torch.autograd.function import BackwardCFunction
 from poptorch._base import capture_context
 from poptorch._base.layout import copied_strides, extent, memory_of, same_bits
 from poptorch._base.pytree.structure import Mismatch, Structure, map_only
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.types import host_tensor, narrowed
 from poptorch._capture.decompose.functional_ops import mutated_arguments
@@ -116,8 +117,8 @@ class Site:
 
     def _tried(self, used: "_Used", tensors: list[torch.Tensor]):
         """The arguments, numbers of those that the function changes, and what it returns."""
-        mode = private.new_fake_mode()
-        leaves = [private.fake_like(mode, t).requires_grad_(trained)
+        mode = fake_tensors.new_fake_mode()
+        leaves = [fake_tensors.fake_like(mode, t).requires_grad_(trained)
                   for t, (_, trained) in zip(tensors, self._inputs)]
         try:
             with mode, used:
@@ -310,7 +311,7 @@ class _Used(private.DispatchMode):
         self.has_hooks = False  # whether hooks of gradients may be registered
 
     def _note(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, private.FakeTensor):
+        if not fake_tensors.is_fake(tensor):
             self.tensors.append(tensor)
         return tensor
 

@@ -31,7 +31,7 @@ class Device(OptionGroup, part_of="Options"):
 
         The machine then has a fixed number of IPUs of one version. An executor takes as many as
         its program needs, and no other executor of any process can take them meanwhile.
-        ``useIpuModel(True)`` overrides it. See ``docs/guide/virtual_system.md``.
+        ``useIpuModel(True)`` overrides it. See ``docs/guide/ipus/virtual_system.md``.
 
         Args:
             name: of a system. ``poptorch.devices()`` lists the devices of the one that the
@@ -47,8 +47,8 @@ class Device(OptionGroup, part_of="Options"):
 
         A TOML file describes a machine of your own. ``base = "bow"`` takes all fields that the file
         does not have from that kind; without it, all fields are required. The name is that of the
-        file, or the field ``name``. ``docs/guide/ipu_kinds.md`` lists the fields. The file is
-        read when you call this method.
+        file, or the field ``name``. ``docs/guide/performance/ipu_kinds.md`` lists the fields. The
+        file is read when you call this method.
 
         Args:
             target: ``"gc2"`` (Mk1), ``"gc200"`` (Mk2), ``"bow"``, ``"c600"`` (Mk2 with 8-bit
@@ -96,7 +96,7 @@ class Device(OptionGroup, part_of="Options"):
         Another executor that uses it raises an error when it takes its device, until the first
         one releases it by :meth:`PoplarExecutor.detachFromDevice` or ``destroy``. With the
         environment variable ``POPTORCH_WAIT_FOR_IPU=1`` it waits instead, for another thread to
-        do that. In a virtual system (``docs/guide/virtual_system.md``) this also holds for
+        do that. In a virtual system (``docs/guide/ipus/virtual_system.md``) this also holds for
         executors of other processes.
 
         Args:
@@ -137,7 +137,7 @@ class Device(OptionGroup, part_of="Options"):
         in every run. With this option a run on one thread, on four, and one of a program that was
         compiled for two, give the same ones, too: torch's operators and oneDNN, which may sum in
         an order that follows from the number of threads, then run on one thread. All other
-        operations never depend on it. See ``docs/guide/numbers.md``.
+        operations never depend on it. See ``docs/guide/debugging/numbers.md``.
 
         Args:
             enabled: True: independent of it. False: the default.
@@ -152,7 +152,7 @@ class Device(OptionGroup, part_of="Options"):
         The module is always captured and translated. If the folder has an executable for the same
         translated program, options, CPU level and build of poptorch, it is loaded and nothing is
         compiled. Several processes can use one folder at the same time.
-        ``python -m poptorch cache`` lists what is there. See ``docs/guide/caching.md``.
+        ``python -m poptorch cache`` lists what is there. See ``docs/guide/deploy/caching.md``.
 
         Args:
             path: the folder, which is created if it does not exist. None: nothing is kept. If this

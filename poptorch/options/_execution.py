@@ -286,7 +286,7 @@ class Execution(OptionGroup, part_of="Options"):
 
         It changes estimates of cycles and tile memory, not results. The temporary memory of a
         convolution, a matrix product, an embedding or an indexed operation stays below this share
-        of a tile. Less memory is never faster. See ``docs/guide/device_hints.md``.
+        of a tile. Less memory is never faster. See ``docs/guide/extending/device_hints.md``.
 
         Args:
             available_memory_proportion: a share from 0 to 1 for each IPU, by ``"IPU0"`` or 0. An

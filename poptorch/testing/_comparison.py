@@ -22,6 +22,14 @@ class Difference:
         ours: that element here.
         expected: that element in PyTorch, in float64.
         cause: what the difference probably comes from.
+
+    Example:
+        >>> import poptorch
+        >>> found = poptorch.testing.Difference(
+        ...     name="x", step=0, operation="gelu", module="1", location="net.py:3", error=1e-3,
+        ...     limit=1e-6, index=(0,), ours=1.001, expected=1.0, cause="")
+        >>> found.error > found.limit
+        True
     """
 
     name: str
@@ -80,6 +88,12 @@ class Comparison:
         compared: number of the values that were compared with PyTorch's, one by one.
         skipped: names of those that were not, by the reason.
         steps: how many steps were compared.
+
+    Example:
+        >>> import poptorch, torch
+        >>> found = poptorch.testing.compare(torch.nn.ReLU().eval(), torch.randn(3))
+        >>> bool(found), found.first, found.results, found.steps
+        (True, None, (), 1)
     """
 
     first: Difference | None

@@ -86,7 +86,7 @@ CASES = [
          {"source_location_excludes": [*poptorch.Options().source_location_excludes, "/x/"]},
          (3,)),
     Case("disableModuleNamescope", (), {"module_namescope_enabled": False}, None),
-    Case("Training.optimizerOnHost", (True,), {"optimizer_on_host": True}, ("yes",), (1,)),
+    Case("Training.optimizerOnHost", (True,), {"optimizer_on_host": True}, ("yes",)),
     Case("Training.gradientAccumulation", (8,), {"gradient_accumulation": 8}, (None,), (-1,)),
     Case("Training.accumulationAndReplicationReductionType", (poptorch.ReductionType.Sum,),
          {"accumulation_and_replication_reduction_type": poptorch.ReductionType.Sum},

@@ -82,6 +82,7 @@ def test_progress_bar_of_a_terminal(capsys, monkeypatch):
     assert "compile inference" in capsys.readouterr().err
 
 
+@pytest.mark.sampled
 def test_progress_bar_of_a_notebook():
     """One output, which tqdm's class for notebooks redraws and closes."""
     run_python(textwrap.dedent("""

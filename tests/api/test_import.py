@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 
 import pytest
 
@@ -19,48 +18,11 @@ import poptorch
 print(*sorted(name for name in set(sys.modules) - before if not name.startswith("poptorch")))
 """
 
-VERSION = """
-import warnings
-import torch
-torch.__version__ = "{version}"
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import poptorch
-    import poptorch.options
-print(*[str(w.message) for w in caught], sep="|")
-"""
-
 
 def test_private_parts_of_torch_come_at_the_first_capture():
     heavy = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx.experimental")
     added = run_python(ADDED).split()
     assert not [name for name in added if name.startswith(heavy)]
-
-
-@pytest.mark.parametrize("version", ["2.13.0", "2.13.1+cpu"])
-def test_no_warning_for_the_right_torch(version):
-    assert run_python(VERSION.format(version=version)).strip() == ""
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("version", ["2.14.0", "2.1.3"])
-def test_one_warning_for_another_torch(version):
-    said = run_python(VERSION.format(version=version)).strip().split("|")
-    assert len(said) == 1
-    assert "torch 2.13" in said[0] and version in said[0]
-
-
-@pytest.mark.slow
-def test_wheel_holds_the_package_and_nothing_else(tmp_path):
-    words = ["pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
-    subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=True)
-    [wheel] = tmp_path.glob("*.whl")
-    names = [n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n]
-    assert all(name.startswith("poptorch/") for name in names)
-    kinds = {name.rsplit(".", 1)[-1] for name in names}
-    assert kinds <= {"py", "pyi", "so", "typed"}
-    assert sum(name.endswith(".so") for name in names) == 1
-    assert "poptorch/_C.pyi" in names
 
 
 NONE = ("import sys; sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not "
@@ -80,10 +42,12 @@ import poptorch
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("code", [NONE, ANOTHER], ids=["nowhere", "in another checkout"])
 def test_a_checkout_that_is_not_built(tmp_path, code):
     shutil.copytree(ROOT / "poptorch", tmp_path / "poptorch",
                     ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "setup.py").touch()
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code.replace("{file}", poptorch._C.__file__)],
                           cwd=tmp_path, env=environment, capture_output=True, text=True,

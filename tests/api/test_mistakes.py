@@ -60,7 +60,7 @@ MISTAKES = {
                          "The size of tensor a"),
     "dtype": (lambda: infer(X.long()), "must have the same dtype, but got Long and Float"),
     "dtype of the target": (lambda: train(X, TARGET.float()), "expected target dtype to be Long"),
-    "class": (lambda: train(X, TARGET + 3), "is no class: there are 3"),
+    "class": (lambda: train(X, TARGET + 3), "is not a class: there are 3"),
     "item": (lambda: infer(X, function=lambda fc, x: fc(x) * x.mean().item()),
              "needs the value of a tensor"),
     "if": (lambda: infer(X, function=lambda fc, x: x if x.sum() > 0 else -x),

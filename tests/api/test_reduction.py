@@ -1,5 +1,5 @@
 """How gradients of micro-batches and replicas become one, compared with a PyTorch loop doing the
-same: docs/guide/training.md has the formulas."""
+same: docs/guide/training/training.md has the formulas."""
 
 import copy
 

@@ -13,6 +13,7 @@ def measures(monkeypatch, tmp_path):
     monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.sampled
 def test_the_row_of_an_encoder():
     row = choice.encoder_row("small", 4, 128, 512, 8, 1)
     assert row["kind"] == "encoder" and "measured" in row["algorithm"]

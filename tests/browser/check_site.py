@@ -6,7 +6,7 @@ from tests.browser.conftest import PHONE
 from tests.helpers import ROOT
 
 SITE = ROOT / "build" / "site"
-PAGES = ["index.html", "docs/README.html", "docs/guide/pipelines.html",
+PAGES = ["index.html", "docs/README.html", "docs/guide/ipus/pipelines.html",
          "docs/reference/options.html", "docs/internals/architecture.html"]
 
 
@@ -26,11 +26,11 @@ def test_a_phone_has_the_menu_and_the_search(open_file, picture):
     assert search.bounding_box()["x"] >= 0
     page.get_by_role("button", name="Guide").click()
     page.get_by_role("link", name="Pipelines", exact=True).click()
-    assert page.url.endswith("docs/guide/pipelines.html")
+    assert page.url.endswith("docs/guide/ipus/pipelines.html")
 
 
 def test_lines_of_100_columns_of_code_are_not_cut(open_file, picture):
-    page = open_file(SITE / "docs" / "guide" / "pipelines.html")
+    page = open_file(SITE / "docs" / "guide" / "ipus" / "pipelines.html")
     picture(page, "site_wide")
     pre = page.locator("article pre").first
     width = pre.evaluate("""(one) => {
@@ -41,7 +41,7 @@ def test_lines_of_100_columns_of_code_are_not_cut(open_file, picture):
 
 
 def test_groups_of_the_navigation_fold(open_file):
-    page = open_file(SITE / "docs" / "guide" / "pipelines.html")
+    page = open_file(SITE / "docs" / "guide" / "ipus" / "pipelines.html")
     internals = page.get_by_role("button", name="Internals")
     link = page.locator(".sidebar-tree").get_by_role("link", name="How fast is it?")
     assert internals.get_attribute("aria-expanded") == "false"

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import poptorch
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture import capture
 from tests.capture.common import Function
 from tests.helpers import quiet_options
@@ -281,7 +281,7 @@ UNKNOWN_SHAPES = {
 @pytest.mark.parametrize("name", UNKNOWN_SHAPES)
 def test_shapes_that_depend_on_values(name):
     forward = UNKNOWN_SHAPES[name]
-    with pytest.raises(private.DynamicOutputShapeException) as raised:
+    with pytest.raises(fake_tensors.DynamicOutputShapeException) as raised:
         capture(Function(forward), (X,), training=False)
     assert isinstance(raised.value, poptorch.Error)
     assert isinstance(raised.value.func, torch._ops.OpOverload)

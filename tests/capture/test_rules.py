@@ -24,6 +24,7 @@ def check(function, *inputs):
     assert torch.equal(found, expected), inputs
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("default", (torch.float32, torch.float64))
 @pytest.mark.parametrize("first", DTYPES)
 def test_ldexp(first, default):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import poptorch
-from poptorch._base.torch_private.tracing import FakeTensor
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture import capture
 from tests.capture.common import Function
 from tests.helpers import quiet_options
@@ -39,7 +39,7 @@ def around(part):
 
 def check_is_as_before(part):
     assert isinstance(part.w, nn.Parameter)
-    assert not any(isinstance(tensor, FakeTensor) for tensor in (part.w, part.b))
+    assert not any(fake_tensors.is_fake(tensor) for tensor in (part.w, part.b))
     assert not part.training and not part.act.training
 
 

@@ -13,6 +13,7 @@ from tests.networks import harness
 from tests.networks.zoo import NETWORKS, build
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_step(name, seed):
     network = build(name, seed).to(torch.float64)
@@ -31,6 +32,7 @@ def test_training_step(name, seed):
                state)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 def test_inference(name, seed):
     network = build(name, seed).to(torch.float64)

@@ -1,4 +1,4 @@
-"""The commands of docs/guide/command_line.md run, one after the other."""
+"""The commands of docs/guide/deploy/command_line.md run, one after the other."""
 
 import re
 import shlex

@@ -163,6 +163,7 @@ def test_values(case):
     model.destroy()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", [
     *ALL, *(("ai.onnx", name, 8, [X], {}, None) for name in ("Max", "Min", "Sum"))],
     ids=lambda case: f"{case[1]}-{case[2]}")

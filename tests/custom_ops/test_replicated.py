@@ -122,6 +122,7 @@ def check_beside_eager(found, plain):
     return exact
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("replicas, attributes", GROUPS)
 def test_values_and_gradients(name, replicas, attributes):

@@ -96,6 +96,7 @@ def test_sampler_and_collate_function(mode):
         assert [x.item() for x in loader] == [0 + 2 + 4 + 6, 8 + 10 + 12 + 14]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("persistent", [None, True, False])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -200,6 +201,7 @@ def test_workers_leave_out_their_own_tails(mode):
         assert sorted(values(loader)) == list(range(101)) and len(loader) == 26
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [None, 1, 3, 4])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_rebatched_workers_leave_out_nothing(size):

@@ -44,6 +44,7 @@ def cost(text, target="gc200", **settings):
     return _C.op_costs(text, target, settings)[-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", [
     product(512, 1024, 4096), product(64, 64, 64), product(1000, 512, 10000),
     product(384, 1024, 1024, "f32"), look_up(1024, 128, 8192), look_up(4096, 512, 32768),
@@ -199,3 +200,26 @@ def test_the_gradient_of_ctc_has_sums_of_each_label():
     assert temporary(50, 30) == temporary(100, 30) == 4 * 100 * 30
     assert temporary(1000, 30) == 3 * temporary(100, 30)  # 4002 labels, 1472 tiles
     assert temporary(100, 60) == 2 * temporary(100, 30)
+
+
+def pooling(channels, image, stride, padding):
+    """IR text of maxima of 3 x 3 windows, and of their gradient."""
+    out = (image + 2 * padding - 3) // stride + 1
+    attrs = f"{{kernel_size=[3, 3], padding=[{padding}, {padding}], stride=[{stride}, {stride}]}}"
+    before, after = (f"[1,{channels},{size},{size}]" for size in (image, out))
+    return (f"graph main {{\n  %x = input {{index=0}} : f16{before}\n"
+            f"  %y, %i = max_pool2d %x {attrs} : f16{after}, i32{after}\n"
+            f"  %g = max_pool2d_backward %y, %x, %i {attrs} : f16{before}\n  output %g\n}}\n")
+
+
+@pytest.mark.parametrize("sizes, cycles", [
+    ((192, 35, 1, 1), 12_241), ((256, 35, 1, 1), 14_219), ((192, 71, 2, 0), 12_486)])
+def test_cycles_of_published_poolings(sizes, cycles):
+    total = sum(op["cycles"] for op in _C.op_costs(pooling(*sizes), "gc200", {}))
+    assert total == pytest.approx(cycles, rel=0.14)
+
+
+def test_a_gradient_of_pooling_gets_fewer_windows_with_a_stride():
+    each, second = (cost(pooling(192, 64, stride, 1)) for stride in (1, 2))
+    assert second["exchange"] < each["exchange"]
+    assert second["compute"] < each["compute"]

@@ -137,6 +137,7 @@ def is_alive(pid):
         return False
 
 
+@pytest.mark.sampled
 def test_devices_are_free_at_once_though_workers_live():
     program = subprocess.Popen([sys.executable, "-c", textwrap.dedent(HOLDER)], cwd=ROOT, text=True,
                                stdout=subprocess.PIPE)
@@ -324,6 +325,7 @@ def test_a_file_that_something_else_wrote(folder):
     child.end()
 
 
+@pytest.mark.sampled
 def test_the_end_of_the_process_and_long_commands():
     program = textwrap.dedent("""
         import poptorch, torch

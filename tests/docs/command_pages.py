@@ -7,7 +7,7 @@ from poptorch._command.parser import COMMANDS, STATUSES, commands_of, parser
 _HEAD = f"""# Command line
 
 `poptorch COMMAND` and `python -m poptorch COMMAND` are the same program.
-[The guide](../guide/command_line.md) explains how to use it. Every command has `--help`, and
+[The guide](../guide/deploy/command_line.md) explains how to use it. Every command has `--help`, and
 `--debug` to show the traceback of an error.
 {STATUSES}
 

@@ -187,7 +187,7 @@ def algorithms() -> str:
     lines = ["# Algorithms\n",
              "If an operation can be computed in several ways, poptorch chooses the algorithm with "
              "the least\nestimated or "
-             "[measured](../guide/determinism.md#measured-algorithms) time. "
+             "[measured](../guide/debugging/determinism.md#measured-algorithms) time. "
              "`PoplarExecutor.op_report(algorithms=True)`\nshows the choice. "
              "`POPTORCH_ALGORITHM` forces others where they apply:\n"
              "`POPTORCH_ALGORITHM=conv:winograd,conv:im2col`.\n",
@@ -203,8 +203,10 @@ def errors_and_logs() -> str:
         parts.append(class_(f"poptorch.{kind.__name__}", kind))
     parts.append(function("poptorch.setLogLevel", poptorch.setLogLevel, 2))
     parts.append(f"## `poptorch.logger`\n\nThe `logging.Logger` of the package, named "
-                 f"`{poptorch.logger.name}`.\n")
-    parts.append("## `poptorch.profiling`\n\n" + _plain(inspect.getdoc(poptorch.profiling)) + "\n")
+                 f"`{poptorch.logger.name}`.\n\n"
+                 "```python\n>>> import logging, poptorch\n"
+                 ">>> poptorch.logger.addHandler(logging.NullHandler())\n```\n")
+    parts.append("## `poptorch.profiling`\n\n" + from_docstring(poptorch.profiling))
     parts.append(class_("poptorch.profiling.Channel", poptorch.profiling.Channel))
     parts.append(function("poptorch.profiling.record",
                           inspect.unwrap(poptorch.profiling.record), 2))
@@ -232,7 +234,6 @@ def models() -> str:
                    "load_bundle save_weights load_weights convert_precision identity_loss"),
         class_("poptorch.PoplarExecutor", poptorch.PoplarExecutor),
         class_("poptorch.DeviceReport", poptorch.DeviceReport),
-        function("poptorch.estimate", poptorch.estimate, 2),
         function("torch.nn.Parameter.replicaGrouping", torch.nn.Parameter.replicaGrouping, 2),
         _functions("Without running", "analyze estimate fit", 3),
         class_("poptorch.Analysis", poptorch.Analysis),
@@ -279,7 +280,8 @@ def optimizers() -> str:
              if inspect.isclass(kind) and issubclass(kind, base) and kind is not base]
     return "\n".join([
         "# Optimizers\n\nYou can also use the optimizers of `torch.optim`, including those "
-        "without a class here, and [optimizers of your own](../guide/own_optimizers.md).\n",
+        "without a class here, and "
+        "[optimizers of your own](../guide/training/own_optimizers.md).\n",
         _kinds_of_optimizers(),
         class_("poptorch.optim.Optimizer", base),
         *(class_(f"poptorch.optim.{kind.__name__}", kind, shown_above=base) for kind in kinds),

@@ -12,9 +12,14 @@ import torch
 import poptorch
 from tests.helpers import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").rglob("*.md"))]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```\n(?P<printed>.*?)```\n)?", re.DOTALL)
 IR_BLOCK = re.compile(r"(<!-- ir: (?P<step>\w+) -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+
+
+def test_pages_are_short():
+    lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in PAGES}
+    assert not {name: count for name, count in lines.items() if count > 200}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -41,9 +41,18 @@ def test_every_public_name_is_on_a_page():
     assert names <= heads, sorted(names - heads)
 
 
+def test_every_public_name_has_an_example():
+    text = "".join(PAGES[name]() for name in PAGES)
+    sections = re.split(r"^#+ `(?=poptorch\.)", text, flags=re.MULTILINE)[1:]
+    without = [section.partition("`")[0] for section in sections if ">>> " not in
+               re.split(r"^#+ ", section, flags=re.MULTILINE)[0]]
+    assert len(sections) > 60
+    assert without == ["poptorch.AnchorMode"]  # the old name of OutputMode
+
+
 def test_every_page_is_in_the_list_of_pages():
     text = (ROOT / "docs" / "README.md").read_text()
-    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").glob("*/*.md")]
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*/*.md")]
     assert len(pages) > len(PAGES)
     assert all(f"({path})" in text for path in pages), \
         [str(path) for path in pages if f"({path})" not in text]

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import ROOT, run_python
 
 FOLDER = ROOT / "examples" / "script"
-# How many places differ from eager.py, as docs/guide/from_pytorch.md says.
+# How many places differ from eager.py, as docs/guide/start/from_pytorch.md says.
 EDITS = {"torch_compile": 1, "poptorch_api": 4}
 
 
@@ -30,7 +30,7 @@ def test_the_number_of_edits(name):
 
 
 def test_the_guide_shows_the_edits():
-    guide = (ROOT / "docs" / "guide" / "from_pytorch.md").read_text()
+    guide = (ROOT / "docs" / "guide" / "start" / "from_pytorch.md").read_text()
     for name, count in EDITS.items():
         assert re.search(rf"`examples/script/{name}.py`.* {count} edits?", guide)
         new = _lines(name)

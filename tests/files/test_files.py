@@ -74,6 +74,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_training_goes_on_bit_for_bit(kind, tmp_path):
     net = Net()

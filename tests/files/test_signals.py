@@ -9,7 +9,7 @@ import torch
 
 import poptorch
 from poptorch._device import device
-from poptorch._files import archive, executable
+from poptorch._files import archive, executable, program
 from poptorch._runtime.interface import Interface
 from tests.helpers import quiet_options as options
 
@@ -45,7 +45,7 @@ def raising_in(monkeypatch, owner, name):
 @pytest.mark.parametrize("how", ["load", "loadExecutable"])
 @pytest.mark.parametrize(("owner", "name"), [
     (archive, "read"), (executable.tensors, "unpacked"), (executable.Decoder, "document"),
-    (executable.description, "check"), (executable._C, "assemble_text"),
+    (executable.description, "check"), (program._C, "assemble_text"),
     (Interface, "check_states"), (executable.File, "write_state"), (device.Device, "take")])
 def test_what_a_handler_raises_stays_what_it_is(how, owner, name, monkeypatch, tmp_path):
     net = torch.nn.Linear(4, 2)

@@ -17,11 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import poptorch
 from poptorch._optimizer.formulas import host_step
 from poptorch._optimizer.rows import LAMB, spec_of
-from tests.fuzz.judge import attempt, budget
+from tests.fuzz.judge import FACTOR, attempt, budget
 from tests.helpers import quiet_options, relative_error
 
 SIZE, ROWS, PARTS, MOST = 3, 4, 3, 4  # MOST: optimizers
 STEPS = 20  # of a history
+HISTORIES = 4 if FACTOR == 1 else 12
 KINDS = {
     "sgd": ("SGD", {"lr": 0.125}),
     "momentum": ("SGD", {"lr": 0.125, "momentum": 0.75, "dampening": 0.25, "weight_decay": 0.125}),
@@ -338,4 +339,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = budget(12, stateful_step_count=STEPS)
+TestHistories.settings = budget(HISTORIES, stateful_step_count=STEPS)

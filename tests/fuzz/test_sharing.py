@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from torch import nn
 
 import poptorch
-from tests.fuzz.judge import attempt, budget
+from tests.fuzz.judge import FACTOR, attempt, budget
 from tests.fuzz.weight_rule import Holder, Rule
 from tests.helpers import quiet_options, relative_error
 
@@ -259,4 +259,4 @@ class Weights(RuleBasedStateMachine):
 
 
 TestWeights = Weights.TestCase
-TestWeights.settings = budget(25, stateful_step_count=40)
+TestWeights.settings = budget(8 if FACTOR == 1 else 25, stateful_step_count=40)

@@ -240,6 +240,7 @@ def has_unit(name):
             and least in levels[:levels.index(_C.isa()) + 1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_each_problem(isa, name, monkeypatch):
     monkeypatch.setenv("POPTORCH_ALGORITHM", f"conv:{name}")

@@ -177,6 +177,7 @@ class Weighted(torch.nn.Module):
         return y, poptorch.identity_loss((y.float() * by).sum(), "none")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_bfloat16_of_all_geometries(dims):
     """oneDNN's results of some are wrong on CPUs with a unit for bfloat16, so eager's are, too."""

@@ -31,6 +31,7 @@ def convolve(x, w, padding, activation="none", bias=None, threads=2):
                                             padding=padding, is_packed=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("residual_at", [None, -1, 3], ids=["none", "apart", "in_place"])
 @pytest.mark.parametrize("activation", ["none", "relu"])
 @pytest.mark.parametrize(("x_size", "outputs", "padding"), CASES)

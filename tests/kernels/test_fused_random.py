@@ -181,6 +181,7 @@ SIZES = [(1, 63), (1, 64), (64, 1), (1, 65), (1, 127), (2, 64), (3, 43), (1, 257
          (1, 1023), (7, 768), (300, 10), (1, 8193)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtypes", [["f16", "bool"], ["bf16", "bool"], ["f32", "bool"],
                                     ["f16", "bf16", "f32", "bool"], DTYPES],
                          ids=lambda dtypes: "-".join(dtypes))

@@ -217,6 +217,7 @@ LOOP_SIZES = [(48, 0, 64), (48, 257, 64), (61, 300, 529), (50, 2, 45), (49, 700,
               (260, 512, 33), (64, 5000, 48)]
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("loops")
 @in_all_layouts
 @pytest.mark.parametrize("size", LOOP_SIZES, ids=str)

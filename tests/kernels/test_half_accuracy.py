@@ -53,6 +53,7 @@ SIZES = [(5, 7, 9), (64, 64, 64), (300, 128, 257), (16, 700, 513), (1, 1000, 300
          (40, 5000, 33), (130, 4096, 130), (530, 70, 601)]
 
 
+@pytest.mark.sampled
 @SIXTEEN_BIT
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -31,7 +31,8 @@ def test_the_first_bad_target_is_named(op, threads):
     bad = [first, *draw.integers(first, ROWS, 20)]
     targets[bad] = CLASSES + np.arange(len(bad))
     scores = draw.standard_normal((ROWS, CLASSES)).astype("f4")
-    words = f"[{op}] target {targets[first]} at flat index {first} is no class: there are {CLASSES}"
+    words = (f"[{op}] target {targets[first]} at flat index {first} is not a class: "
+             f"there are {CLASSES}")
     with pytest.raises(Error, match=re.escape(words)):
         _C.evaluate(op, operands(op, scores, targets), threads=threads)
 

@@ -134,6 +134,7 @@ PACKED_SIZES = [(2, 13, 300, 70), (3, 7, 5, 33), (2, 25, 16, 130), (2, 6, 257, 1
                 (2, 1, 33, 15), (2, 66, 3, 300)]
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("sizes", PACKED_SIZES, ids=str)
 @pytest.mark.parametrize("kind", GATES)
@@ -220,6 +221,7 @@ def test_absent_gradients(kind):
 SHARED_SIZES = [(6, 24, 16, 128), (3, 37, 270, 200), (3, 17, 8, 330)]
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("sizes", SHARED_SIZES, ids=str)

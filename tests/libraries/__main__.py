@@ -5,7 +5,7 @@ loss, weights and buffers after a step of training, and judges them by the float
 ``tests/helpers.py``. Models that cannot be compiled must be refused in the words that
 ``tests/libraries/models.py`` expects. ``python -m tests.libraries Llama`` takes the models whose
 names have this in them. The exit status is 1 when one differs, or is refused in other words.
-``--write`` also measures them, and writes ``docs/guide/libraries.md``.
+``--write`` also measures them, and writes ``docs/guide/porting/libraries.md``.
 """
 
 import argparse
@@ -154,7 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME",
                         help="parts of names of models (default: all)")
     parser.add_argument("--write", action="store_true",
-                        help="measure the models, and write docs/guide/libraries.md")
+                        help="measure the models, and write docs/guide/porting/libraries.md")
     parser.add_argument("--seed", type=int, default=0, help="of weights and inputs (default: 0)")
     return parser.parse_args()
 

@@ -48,7 +48,7 @@ class _Marked(nn.Module):
         self.model = model
 
     def forward(self, *inputs):
-        import poptorch
+        import poptorch  # only where the loss is needed
 
         if not self.training:
             return self.model(*inputs)

@@ -39,11 +39,11 @@ def torchvision():
     """The library. PyPI's build of it is for CUDA builds of torch. With others its C++ part is not
     loaded, and importing it needs the names of these two operators."""
     try:
-        import torchvision
+        import torchvision  # not a requirement of the tests: `make libraries` installs it
     except RuntimeError:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
-        import torchvision
+        import torchvision  # again, now that the names exist
     return torchvision
 
 
@@ -106,7 +106,7 @@ def _mobilenet_v3():
 
 def _timm(name: str):
     torchvision()
-    import timm
+    import timm  # not a requirement of the tests: `make libraries` installs it
 
     return timm.create_model(name, pretrained=False, num_classes=CLASSES)
 

@@ -1,4 +1,4 @@
-"""The page of what was measured: docs/guide/libraries.md."""
+"""The page of what was measured: docs/guide/porting/libraries.md."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.libraries.catalogue import LIBRARIES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "guide" / "libraries.md"
+PAGE = ROOT / "docs" / "guide" / "porting" / "libraries.md"
 RESULTS = ROOT / "build" / "libraries_results"  # a file for each model
 _LONGEST_REASON = 140
 _INTRODUCTION = """# Models of libraries

@@ -37,6 +37,7 @@ def ops_of(text):
     return set(re.findall(r"^  (?:[^=\n]* = )?(\w+)\b", text, flags=re.MULTILINE))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("training", [True, False])
 def test_only_lowering_makes_lowered_ops(name, training, seed):

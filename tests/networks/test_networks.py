@@ -16,6 +16,7 @@ def test_training_in_float64(name, seed):
     harness.check_training_wide(build(name, seed), seed)
 
 
+@pytest.mark.sampled
 @every_network
 def test_five_steps_in_float32(name, seed):
     harness.check_training_narrow(build(name, seed), seed)
@@ -26,11 +27,13 @@ def test_gradients_in_float32(name, seed):
     harness.check_gradients_narrow(build(name, seed), seed)
 
 
+@pytest.mark.sampled
 @every_network
 def test_inference_in_float32(name, seed):
     harness.check_inference_narrow(build(name, seed), seed)
 
 
+@pytest.mark.sampled
 @every_network
 def test_inference_in_float64(name, seed):
     network = build(name, seed).to(torch.float64)

@@ -34,6 +34,7 @@ def _text(report):
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "is_random"), CASES)
 def test_nothing_is_opaque(name, is_random, update):
     report = _report(name, is_random)

@@ -29,12 +29,14 @@ def test_a_seed_gives_the_same_bits_again(name, seed):
     check_equal_bits(_train(name, seed, random_seed=7), first)
 
 
+@pytest.mark.sampled
 @random_network
 def test_another_seed_gives_other_numbers(name, seed):
     first, second = _train(name, seed, 7, steps=1), _train(name, seed, 8, steps=1)
     assert not torch.equal(first["loss"][0], second["loss"][0])
 
 
+@pytest.mark.sampled
 @random_network
 def test_each_step_draws_anew(name, seed):
     network = build(name, seed, **RANDOM[name])
@@ -45,6 +47,7 @@ def test_each_step_draws_anew(name, seed):
     assert all(torch.isfinite(loss) for loss in losses)
 
 
+@pytest.mark.sampled
 @random_network
 def test_poisoned_memory_changes_nothing(name, seed, monkeypatch):
     clean = _train(name, seed, random_seed=7)
@@ -52,6 +55,7 @@ def test_poisoned_memory_changes_nothing(name, seed, monkeypatch):
     check_equal_bits(_train(name, seed, random_seed=7), clean)
 
 
+@pytest.mark.sampled
 @random_network
 def test_backward_uses_the_mask_of_forward(name, seed, monkeypatch):
     """Without rewrites the backward pass finds the same random numbers as with them."""

@@ -29,7 +29,7 @@ are compared.
 | kind | meaning |
 |---|---|
 | right | all calls give what eager PyTorch gives |
-| refused | a call is refused by design, see [limits](../guide/limits.md): {refused} |
+| refused | a call is refused by design, see [limits](../guide/porting/limits.md): {refused} |
 | wrong | a call gives something else, or is refused for another reason |
 
 The share is that of the right ones among those that are not refused by design.

@@ -66,9 +66,9 @@ def check_rounded_once(subject, dtype):
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if ROWS_SAMPLED[row]])
-def test_rows_compute_in_float32_and_round_once(row, seed):
+def test_rows_compute_in_float32_and_round_once(row, seed, sampled):
     with Cases() as cases:
-        for number, sample in enumerate(ROWS_SAMPLED[row]):
+        for number, sample in sampled(enumerate(ROWS_SAMPLED[row])):
             subject = subject_of(sample, seed)
             for dtype in subject.halves():
                 with cases.case(f"{row} {number} ({sample.id}):", "one rounding", dtype):

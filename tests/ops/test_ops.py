@@ -44,9 +44,9 @@ def subject_of(sample, seed):
 
 
 @pytest.mark.parametrize("row", [row for row, samples in ROWS_SAMPLED.items() if samples])
-def test_row(row, seed):
+def test_row(row, seed, sampled):
     with Cases() as cases:
-        for number, sample in enumerate(ROWS_SAMPLED[row]):
+        for number, sample in sampled(enumerate(ROWS_SAMPLED[row])):
             for name, detail, check in checks_of(subject_of(sample, seed)):
                 with cases.case(f"{row} {number} ({sample.id}):", name, detail):
                     check()

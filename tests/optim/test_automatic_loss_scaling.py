@@ -29,7 +29,7 @@ class Times(torch.nn.Module):
 
 
 class Machine:
-    """What docs/guide/training_in_16_bits.md says."""
+    """What docs/guide/training/training_in_16_bits.md says."""
 
     def __init__(self, initial, most=2.0**15):
         self.initial, self.factor, self.quiet, self.most = initial, 1.0, 0, most

@@ -46,6 +46,7 @@ def check_three_steps(kind, settings):
     return net.weight
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.25])
 @pytest.mark.parametrize("name, settings", OPTIMIZERS)

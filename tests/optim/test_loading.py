@@ -166,6 +166,7 @@ HISTORIES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps", HISTORIES)

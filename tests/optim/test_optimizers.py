@@ -258,6 +258,7 @@ NETWORKS = [*SETTINGS, ("LAMB", {"lr": 0.05, "weight_decay": 0.1}),
             ("RMSprop", {"lr": 0.01, "momentum": 0.5, "use_tf_variant": True})]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "settings"), NETWORKS,
                          ids=[f"{n}-{'-'.join(s)}" for n, s in NETWORKS])
 def test_a_network_by_the_numeric_rule(name, settings):

@@ -220,23 +220,27 @@ def train(kind, combine=None, rows=1, steps=STEPS, **settings):
     return model
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_step_is_that_of_the_reference(kind):
     train(kind)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_with_accumulation_and_replicas(kind):
     train(kind, functools.partial(torch.mean, dim=0), rows=6, steps=60,
           Training__gradientAccumulation=3, replicationFactor=2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_with_a_sum_over_replicas(kind):
     train(kind, rows=4, steps=60, Training__gradientAccumulation=2, replicationFactor=2,
           Training__accumulationAndReplicationReductionType=poptorch.ReductionType.Sum)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", sorted(TORCHS) + ["rmsprop_all"])
 def test_training_goes_on_from_the_cpu_and_back(kind):
     net, optimizer, references = begin(kind)

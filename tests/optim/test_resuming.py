@@ -16,6 +16,7 @@ LOOPS = {"plain": {}, "accumulation": {"accumulation": 2},
          "both": {"replicationFactor": 2, "accumulation": 2}}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("loops", LOOPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_goes_on_bit_for_bit(kind, loops):

@@ -34,6 +34,7 @@ def pair(kind, **settings):
             functools.partial(getattr(torch.optim, name, poptorch.optim.LAMB), **KINDS[kind]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", [1.0, 2.0**12, 1000.0])
 def test_loss_scaling(kind, scale):
@@ -349,6 +350,7 @@ REDUCTIONS = [(poptorch.ReductionType.Mean, None),
               (poptorch.ReductionType.Sum, None)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("accumulation, replicas", [(3, 1), (2, 2), (1, 2)])
 @pytest.mark.parametrize("kind, strategy", REDUCTIONS)
 @pytest.mark.parametrize("more", [{}, {"maximize": True}, {"loss_scaling": 64.0}])

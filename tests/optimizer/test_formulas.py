@@ -45,6 +45,7 @@ def copies(lines):
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ELEMENTWISE)
 def test_one_pass_over_memory(kind):
     lines = compiled(kind)

@@ -225,11 +225,13 @@ def check_training(function):
                                rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_training_as_eager(name):
     check_training(PROGRAMS[name])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_inference_as_eager(name, dtype):

@@ -65,6 +65,7 @@ def gradients_of(net):
         name: x.grad for name, x in eager.named_parameters() if x.grad is not None}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RESULTS)
 def test_gradients_are_those_of_torch(name):
     check_equal_bits(*gradients_of(Net(name)))
@@ -105,4 +106,4 @@ def test_what_nothing_reads_has_no_gradient_where_it_is_infinite(name):
     found, expected = gradients_of(net)
     for key, gradient in expected.items():
         assert gradient.isfinite().all(), key
-        torch.testing.assert_close(found[key], gradient)
+        torch.testing.assert_close(found[key], gradient, rtol=1e-5, atol=1e-5)

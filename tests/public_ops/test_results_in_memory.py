@@ -38,6 +38,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_changes_are_seen_where_eager_sees_them(name, change):

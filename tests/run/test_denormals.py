@@ -125,12 +125,14 @@ def flushed(threads):
 """
 
 
+@pytest.mark.sampled
 def test_threads_that_a_program_starts_do_not_flush_afterwards():
     run = "called(lambda x: (x * 2).softmax(-1), torch.ones(1000, 1000), {0}); print(flushed({0}))"
     for threads in (2, 4):
         assert run_python(POOL + run.format(threads)).split() == ["0"]
 
 
+@pytest.mark.sampled
 def test_threads_that_a_library_starts_have_a_mode():
     """Its regions may have fewer threads, so that some end, and others begin afterwards."""
     run = """

@@ -93,6 +93,7 @@ RAISED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RAISED)
 def test_conditions(name):
     formula, operands, words = RAISED[name]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import poptorch
-from poptorch._base.torch_private.tracing import FakeTensor
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture import capturing
 from tests.helpers import quiet_options
 
@@ -85,7 +85,7 @@ def test_a_module_does_not_wait_for_the_garbage_collector(training, destroys, no
 
 def count_fakes() -> int:
     gc.collect()
-    return sum(type(one) is FakeTensor for one in gc.get_objects())
+    return sum(type(one) is fake_tensors.FakeTensor for one in gc.get_objects())
 
 
 @pytest.mark.sampled

@@ -168,6 +168,7 @@ def arguments():
     return torch.ones(ITERATIONS * REPLICAS * N)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_distribution_and_what_a_draw_depends_on(name, seed):
     formula, check = FUNCTIONS[name]

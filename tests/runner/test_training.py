@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from tests.helpers import quiet_options
-from tests.runner.networks import Classifier
+from tests.runner.training_networks import NETWORKS, Classifier, Normed
 from tests.runner.test_inference import run
 
 BATCH, STEPS = 8, 6
@@ -17,20 +17,6 @@ OPTIMIZERS = {
     "RMSprop": lambda p: poptorch.optim.RMSprop(p, lr=0.01),
     "LAMB": lambda p: poptorch.optim.LAMB(p, lr=0.01),
 }
-
-
-class Normed(torch.nn.Module):
-    """Changes buffers, one of them of int64."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.inner = torch.nn.BatchNorm1d(6), Classifier()
-
-    def forward(self, x, label):
-        return self.inner(self.norm(x), label)
-
-
-NETWORKS = {"dropout": Classifier, "batch norm": Normed}
 
 
 @pytest.fixture
@@ -64,6 +50,7 @@ def losses_of(model, data):
             for at in range(0, len(x), BATCH)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_same_bits_as_python(network, optimizer, data, tmp_path):

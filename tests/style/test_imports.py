@@ -143,3 +143,20 @@ def test_private_names_of_torch_stand_in_one_folder():
 def test_private_names_are_seen():
     source = "import torch\nfrom torch._ops import OpOverload\nx = torch._C._nn\nmodel._x()\n"
     assert [line for line, _ in _private_names(ast.parse(source))] == [2, 3, 3]
+
+
+def _names(tree):
+    """``(line, name)`` of each name and attribute, and of what is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+
+
+def test_one_module_knows_the_class_of_fake_tensors():
+    known = {"FakeTensor", "FakeTensorMode", "fake_tensor_converter", "fake_device"}
+    problems = [f"{MODULES[name].relative_to(ROOT)}:{line}: {found}. Call fake_tensors."
+                for name, tree in TREES.items() if name != "_base.torch_private.fake_tensors"
+                for line, found in _names(tree) if found in known]
+    assert not problems, "\n".join(["", *problems])

@@ -81,6 +81,7 @@ TEST = """
 """
 
 
+@pytest.mark.sampled
 def test_the_plug_in_chooses_the_system(tmp_path):
     status, text = run_pytest(tmp_path, TEST, "--ipu=bow-pod16")
     assert status == 0, text

@@ -23,6 +23,7 @@ print(len(programs), net.weight.grad.tolist())
 """
 
 
+@pytest.mark.sampled
 def test_by_name(tmp_path):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = []

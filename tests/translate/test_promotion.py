@@ -33,6 +33,7 @@ def trained(net, target):
         return y, poptorch.testing.gradients(model)["x"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("function", [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -70,6 +70,7 @@ def trained(options, optimizer="Adam", hidden=7, steps=2):
             "states": own.state_dict()["state"]}, report
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_same_bits(optimizer, seed):
     """With any number of replicas and micro-batches, and any tensors whole."""

@@ -45,8 +45,8 @@ Prepared nearest_typed(const Call& call) {
         if (at >= 0 && !is_less(found, best)) continue;
         at = j, best = found;
       }
-      USER_CHECK(at >= 0, "[nearest] point ", i, " of x is of example ", batch_x[i],
-                 ", of which y has no point. Give each example a point in y.");
+      USER_CHECK(at >= 0, "[nearest] point ", i, " of x belongs to example ", batch_x[i],
+                 ", but y has no point of it. Give each example a point in y.");
       out[i] = static_cast<Index>(at);
     });
   }};

@@ -20,7 +20,7 @@ struct Classes {
     const auto at = guard.first();
     if (!at) return;
     throw_user_error(concat("[", op, "] target ", targets[*at], " at flat index ", *at,
-                            " is no class: there are ", count, ". Use 0 to ", count - 1,
+                            " is not a class: there are ", count, ". Use 0 to ", count - 1,
                             ", or ignore_index (", ignored, ")."));
   }
 };

@@ -2,17 +2,16 @@
 
 import gc
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _NOT_FOLLOWED = (type, types.ModuleType)
 _OF_FUNCTION = ("__closure__", "__defaults__", "__kwdefaults__", "__dict__")
 
 
-def is_among(value, kind) -> bool:
-    """Whether a tensor of a class, or of one of several, is a value or is reached from it: by
-    attributes, containers, partial functions, iterators and variables of functions, to any depth.
-    """
-    return any(isinstance(one, kind) for one in _objects_from(value))
+def is_among(value, is_wanted: Callable[[object], bool]) -> bool:
+    """Whether a wanted object is a value or is reached from it: by attributes, containers, partial
+    functions, iterators and variables of functions, to any depth."""
+    return any(map(is_wanted, _objects_from(value)))
 
 
 def reached(value, identities: set[int]) -> set[int]:
@@ -20,9 +19,10 @@ def reached(value, identities: set[int]) -> set[int]:
     return {id(one) for one in _objects_from(value)} & identities
 
 
-def attributes_with(value, kind) -> list[str]:
-    """Names of the attributes of an object from which tensors of a class are reached."""
-    return [name for name, item in getattr(value, "__dict__", {}).items() if is_among(item, kind)]
+def attributes_with(value, is_wanted: Callable[[object], bool]) -> list[str]:
+    """Names of the attributes of an object from which wanted objects are reached."""
+    return [name for name, item in getattr(value, "__dict__", {}).items()
+            if is_among(item, is_wanted)]
 
 
 def _objects_from(value) -> Iterator:

@@ -5,7 +5,7 @@ import sys
 import torch
 from torch.distributions.constraints import Constraint
 
-from poptorch._base.torch_private import basic
+from poptorch._base.torch_private import basic, fake_tensors
 
 _MODULES = "torch.distributions."
 # The modules that also ask `if not valid.all():`, without torch._is_all_true.
@@ -50,7 +50,7 @@ def _words(names: dict) -> str:
 
 def _invalid(what: str, rule: Constraint) -> str:
     expected = repr(rule)
-    if "FakeTensor" in expected:
+    if fake_tensors.is_named_in(expected):
         expected = type(rule).__name__.removeprefix("_")
     return (f"{what} has an element that is not valid: expected {expected}. Pass valid values, or "
             f"validate_args=False.")

@@ -9,13 +9,14 @@ import operator
 
 import torch
 
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functions.mask import is_mask, read_at_mask, set_at_mask
 from poptorch._capture.graph.constant_values import with_known_values
 
 
 def _is_number(index) -> bool:
-    return (isinstance(index, private.FakeTensor) and index.dim() == 0
+    return (fake_tensors.is_fake(index) and index.dim() == 0
             and not index.is_floating_point() and not index.is_complex()
             and index.dtype is not torch.bool)
 
@@ -72,7 +73,7 @@ def _known_bounds(capture, what: str, bounds: tuple) -> list:
 
 
 def _has_fake(bounds: tuple) -> bool:
-    return any(isinstance(bound, private.FakeTensor) for bound in bounds)
+    return any(fake_tensors.is_fake(bound) for bound in bounds)
 
 
 def _tensor_of(index):
@@ -115,7 +116,7 @@ def _getitem(capture, func, x, given):
 
 
 def _is_mask(index) -> bool:
-    return isinstance(index, private.FakeTensor) and index.dim() == 0 and index.dtype is torch.bool
+    return fake_tensors.is_fake(index) and index.dim() == 0 and index.dtype is torch.bool
 
 
 def _write_if(x, masks: list, rest: tuple, value):

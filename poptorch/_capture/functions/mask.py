@@ -63,13 +63,34 @@ def read_at_mask(capture, x, indices: tuple):
 def set_at_mask(capture, x, indices: tuple, value):
     """``x[indices] = value``, where one index is a mask and the others are no tensors; or
     NotImplemented."""
-    if not _is_of_places(value) or (found := _view_at(x, indices)) is None:
+    is_filled = _is_kept_by(x.dtype, value)
+    if not (is_filled or _is_of_places(value)) or (found := _view_at(x, indices)) is None:
         return NotImplemented
     view, mask, before = found
+    if is_filled:
+        return _fill(view, mask, before, value)
     if not isinstance(value, Selection):
         while value.dim() > view.dim() - mask.dim() + 1 and value.shape[0] == 1:
             value = value.squeeze(0)
     return _put(capture, view, mask, before, value)
+
+
+def _is_kept_by(dtype: torch.dtype, value) -> bool:
+    """Whether a value is a Python number whose kind tensors of a dtype hold."""
+    if dtype.is_floating_point:
+        return type(value) in (float, int)
+    if dtype.is_complex:
+        return False
+    return type(value) is (bool if dtype is torch.bool else int)
+
+
+def _fill(view, mask, at: int, value):
+    """Writes a number to ``view``, as :func:`_put`. Torch records it so only since 2.15."""
+    if mask.shape != view.shape[at:at + mask.dim()]:
+        return NotImplemented
+    behind = view.dim() - at - mask.dim()
+    view.masked_fill_(mask.reshape(*mask.shape, *[1] * behind) if behind else mask, value)
+    return None
 
 
 def _is_of_places(value) -> bool:

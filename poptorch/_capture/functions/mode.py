@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from poptorch._base.layout import memory_of
 from poptorch._base.pytree.structure import map_only
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functions import (
     attention,
@@ -117,7 +118,7 @@ def _holds_real(value) -> bool:
         return any(map(_holds_real, value))
     if kind is dict:
         return any(map(_holds_real, value.values()))
-    return kind is not private.FakeTensor and isinstance(value, torch.Tensor)
+    return isinstance(value, torch.Tensor) and not fake_tensors.is_fake(value)
 
 
 # The attributes of tensors that are tensors.
@@ -155,7 +156,7 @@ def _with(name: str):
 def _values(capture, func, /, *args, **kwargs):
     if func is torch.Tensor.tolist:  # the others give the memory, in which changes would be missed
         args = capture.recorder.values.known(args)
-    if isinstance(args[0], private.FakeTensor):
+    if fake_tensors.is_fake(args[0]):
         raise capture.recorder.values.error(f"Tensor.{func.__name__}()", args)
     if isinstance(args[0], unknown_sizes.UnknownSize):
         return NotImplemented
@@ -182,7 +183,7 @@ def _is_set_to(capture, func, one, tensor):
 
 def _deepcopy(capture, func, tensor, memo):
     """A copy in memory of its own; torch's own would refer to the node of the tensor."""
-    if id(tensor) in memo or not isinstance(tensor, private.FakeTensor) or not tensor.is_leaf:
+    if id(tensor) in memo or not fake_tensors.is_fake(tensor) or not tensor.is_leaf:
         return NotImplemented
     with torch.no_grad():
         made = memo[id(tensor)] = tensor.clone()
@@ -202,7 +203,7 @@ def _set_data(capture, func, tensor, value):
 
 
 def _is_same_memory(one, other) -> bool:
-    return isinstance(one, private.FakeTensor) and isinstance(other, private.FakeTensor) \
+    return fake_tensors.is_fake(one) and fake_tensors.is_fake(other) \
         and memory_of(one) == memory_of(other) \
         and (one.shape, one.stride(), one.storage_offset()) \
         == (other.shape, other.stride(), other.storage_offset())

@@ -7,7 +7,7 @@ becomes a view of its old value, which keeps its shape and its views.
 
 import torch
 
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 
 _OF_VIEWS = {
     torch.Tensor.squeeze_: torch.Tensor.squeeze,
@@ -22,7 +22,7 @@ _OF_VIEWS = {
 def _change(capture, func, /, *args, **kwargs):
     recorder, tensor = capture.recorder, args[0]
     is_refused = tensor.is_leaf and tensor.requires_grad  # by autograd
-    if not torch.is_grad_enabled() or is_refused or not isinstance(tensor, private.FakeTensor) \
+    if not torch.is_grad_enabled() or is_refused or not fake_tensors.is_fake(tensor) \
             or recorder.node_of(tensor).op == "placeholder":
         return NotImplemented
     recorder.shapes.check(tensor, func)

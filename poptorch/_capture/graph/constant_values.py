@@ -8,6 +8,7 @@ from torch import fx
 
 from poptorch._base.layout import memory_of
 from poptorch._base.pytree.structure import map_only
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph.views import written_by
 from poptorch._capture.library import tensor_nodes
@@ -31,7 +32,7 @@ def known_value(recorder, tensor: torch.Tensor,
     then noted as read unless ``is_noted`` is False."""
     node = tensor_nodes.node_of(tensor)
     if node is None:
-        if isinstance(tensor, private.FakeTensor):
+        if fake_tensors.is_fake(tensor):
             return None
         node = recorder.node_of(tensor)
     # What a region's own operations have made may be changed after it, in the graph around it.
@@ -59,7 +60,7 @@ def with_known_values(recorder, given, states: dict[fx.Node, torch.Tensor] | Non
     """Arguments with the values of those tensors in place of them that are known, see
     :func:`known_value`."""
     def valued(tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, private.FakeTensor):
+        if not fake_tensors.is_fake(tensor):
             return tensor
         known = known_value(recorder, tensor, states)
         return tensor if known is None else known

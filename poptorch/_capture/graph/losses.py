@@ -326,10 +326,10 @@ def _check_returned(loss: _Loss, results: list, names: list[str]) -> None:
             raise _ambiguous(name, loss, "which is returned too")
 
 
-def _ambiguous(name: str, loss: _Loss, beside: str):
+def _ambiguous(name: str, loss: _Loss, reason: str):
     """The Error for a result that is computed from a loss, where it is not the only candidate."""
     return error_at(
-        f"{_SEVERAL} {_result(name)} is computed from the {loss.name} of {loss.where}, {beside}. "
+        f"{_SEVERAL} {_result(name)} is computed from the {loss.name} of {loss.where}, {reason}. "
         f"{_MARK_IT} Else detach() what is not to be minimised.", loss.place, loss.module)
 
 

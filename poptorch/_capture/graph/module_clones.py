@@ -16,7 +16,7 @@ import types
 
 import torch
 
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch.errors import Error
 
 # Tables of hooks that are part of forward, then those of the backward pass.
@@ -111,7 +111,7 @@ def own_attributes(module: torch.nn.Module) -> dict:
 
 def _holds_fake(module: torch.nn.Module) -> bool:
     """Whether a module was made in forward, with tensors that have no data."""
-    return any(type(tensor) is private.FakeTensor for part in module.modules()
+    return any(fake_tensors.is_fake(tensor) for part in module.modules()
                for table in (part._parameters, part._buffers) for tensor in table.values())
 
 

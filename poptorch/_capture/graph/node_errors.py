@@ -3,6 +3,7 @@
 import torch
 from torch.overrides import resolve_name
 
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph import replay
 from poptorch._capture.graph.source_location import Places
@@ -54,7 +55,7 @@ def as_error(cause: Exception, message: str, place, module: str) -> Error:
 
 
 def sentence(error: Exception) -> str:
-    words = str(error).replace("FakeTensor", "Tensor").strip()
+    words = fake_tensors.shown_as_tensor(str(error)).strip()
     return words if words.endswith((".", "?", "!")) or "\n" in words else f"{words}."
 
 

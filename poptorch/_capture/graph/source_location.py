@@ -6,9 +6,9 @@ import sysconfig
 
 import torch
 
-from poptorch import _C
+from poptorch._base.extension_check import PACKAGE
 
-_OURS = os.path.dirname(_C.__file__) + os.sep
+_OURS = str(PACKAGE) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)

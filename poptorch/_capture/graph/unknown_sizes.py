@@ -3,6 +3,7 @@ elements, and others that do not count."""
 
 import torch
 
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.torch_private.basic import make_subclass
 
@@ -25,7 +26,7 @@ class UnknownSize(torch.Tensor):
     @classmethod
     def refusal(cls, func) -> Exception:
         """What is raised for an operation that needs the size."""
-        return private.DynamicOutputShapeException(torch.ops.aten.nonzero.default)
+        return fake_tensors.DynamicOutputShapeException(torch.ops.aten.nonzero.default)
 
     def is_of_function(self) -> bool:
         """Whether an autograd function of the user's gave it, whose gradient is not that of what
@@ -36,6 +37,11 @@ class UnknownSize(torch.Tensor):
     def call(self, capture, func, args: tuple, kwargs: dict):
         """The result of a function that has it among its arguments; or raises its refusal."""
         raise self.refusal(func)
+
+
+def has_no_data(value) -> bool:
+    """Whether a value is a tensor without data: a fake one, or one with an unknown size."""
+    return fake_tensors.is_fake(value) or isinstance(value, UnknownSize)
 
 
 def argument_of(types, args, kwargs) -> UnknownSize | None:

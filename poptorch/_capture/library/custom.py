@@ -1,4 +1,6 @@
-"""The operation that stands for a call of an op in the user's library (docs/guide/custom_ops.md).
+"""The operation that stands for a call of an op in the user's library.
+
+``docs/guide/extending/custom_ops.md`` explains such libraries.
 """
 
 import json

@@ -11,6 +11,7 @@ import torch
 
 from poptorch._base.layout import memory_of
 from poptorch._base.pytree.structure import map_only
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph.unknown_sizes import UnknownSize
 from poptorch._capture.library import tensor_nodes
@@ -45,7 +46,7 @@ class Taken:
             number = self._known[id(tensor)] = len(self.outer)
             fake = self._recorder.fake(tensor)
             with private.without_function_transforms():
-                standing = private.detached(self._recorder.fake_mode, fake).requires_grad_()
+                standing = fake_tensors.detached(self._recorder.fake_mode, fake).requires_grad_()
             tensor_nodes.attach_like(standing, fake)
             self.outer.append(tensor)
             self.standing.append(standing)

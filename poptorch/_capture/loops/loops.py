@@ -16,6 +16,7 @@ from torch.autograd.function import BackwardCFunction
 
 from poptorch._base import capture_context
 from poptorch._base.layout import copied_strides, row_major
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.functional.functionalize import functionalize
 from poptorch._capture.graph.losses import BodyLosses
@@ -191,7 +192,7 @@ class Loops:
 
     def _result(self, x: torch.Tensor) -> torch.Tensor:
         """What a body returns, as a contiguous tensor of its region."""
-        is_outside = not isinstance(x, private.FakeTensor) or self._recorder.is_across(x)
+        is_outside = not fake_tensors.is_fake(x) or self._recorder.is_across(x)
         x = self._capture.bodies.inside(x)
         if is_outside:
             return x.clone(memory_format=torch.contiguous_format)
@@ -206,12 +207,13 @@ class Loops:
         """A tensor without a node: contiguous, of the type and sizes of another, or other sizes."""
         sizes = like.shape if sizes is None else sizes
         with private.without_modes():
-            return private.new_fake(self._recorder.fake_mode, sizes, row_major(sizes), like.dtype)
+            return fake_tensors.new_fake(self._recorder.fake_mode, sizes, row_major(sizes),
+                                         like.dtype)
 
     def _new_laid(self, like: torch.Tensor) -> torch.Tensor:
         """A tensor without a node, with the strides of a copy of another tensor."""
         with private.without_modes():
-            return private.new_fake(self._recorder.fake_mode, like.shape, copied_strides(like),
+            return fake_tensors.new_fake(self._recorder.fake_mode, like.shape, copied_strides(like),
                                     like.dtype)
 
     def _differentiated(self, region, found: list, leaves: list, outer: list) -> tuple:

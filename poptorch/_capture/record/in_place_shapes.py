@@ -5,7 +5,7 @@ import operator
 import torch
 from torch import fx
 
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture.graph import views
 from poptorch._capture.library import tensor_nodes
 from poptorch.errors import error_at
@@ -51,7 +51,7 @@ class Shapes:
 
     def check(self, tensor, func) -> None:
         """Checks that ``func`` may change how ``tensor`` looks at its memory."""
-        if not isinstance(tensor, private.FakeTensor):
+        if not fake_tensors.is_fake(tensor):
             raise self._recorder.error(
                 f"[capture] forward changes the shape of a tensor from outside in place ({func}). "
                 f"Change a new view of it instead.")
@@ -64,7 +64,7 @@ class Shapes:
     def shadow(self, tensor):
         """What a tensor that is about to change its shape was until now."""
         node = self._recorder.node_of(tensor)
-        old = private.detached(self._recorder.fake_mode, tensor)
+        old = fake_tensors.detached(self._recorder.fake_mode, tensor)
         _set_value(node, old)
         tensor_nodes.attach(old, node)
         return old
@@ -78,7 +78,7 @@ class Shapes:
         """Lets the Python object of ``tensor`` become a view of it, and that of the view what the
         tensor is: what autograd has made of the tensor so far still refers to that."""
         own, viewed = self._recorder.node_of(tensor), self._recorder.node_of(view)
-        private.swap(tensor, view)
+        fake_tensors.swap(tensor, view)
         _set_value(own, view)
         _set_value(viewed, tensor)
         self._recorder.picks.note_shape(tensor, view)

@@ -5,7 +5,7 @@ copy, and either is changed."""
 import torch
 from torch import fx
 
-from poptorch._base.torch_private import tracing as private
+from poptorch._base.torch_private import fake_tensors
 from poptorch._capture.graph import views
 from poptorch._capture.graph.regions import nodes_within
 
@@ -13,7 +13,7 @@ from poptorch._capture.graph.regions import nodes_within
 def _view_or_copy(capture, func, /, *args, **kwargs):
     out, recorder = func(*args, **kwargs), capture.recorder
     operand = args[0] if args else kwargs.get("input")
-    if isinstance(operand, private.FakeTensor) and isinstance(out, private.FakeTensor):
+    if fake_tensors.is_fake(operand) and fake_tensors.is_fake(out):
         recorder.layouts.note_choice(recorder.node_of(operand), recorder.node_of(out))
     return out
 

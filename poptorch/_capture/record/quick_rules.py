@@ -6,6 +6,7 @@ import operator
 import torch
 
 from poptorch._base.layout import row_major
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.record.recorded_ops import are_row_major
 
@@ -34,7 +35,7 @@ def result(mode, func, args, kwargs):
     is a real tensor."""
     if func in KERNEL_SUFFICES:
         if _NAMED.issuperset(kwargs) and all(map(_has_no_data, args)):
-            return private.by_meta_kernel(mode, func, args, kwargs)
+            return fake_tensors.by_meta_kernel(mode, func, args, kwargs)
     elif _is_elementwise(func) and _CHOICES.issuperset(kwargs) \
             and all(map(_has_no_data, args)) \
             and not any(isinstance(x, torch.Tensor) for x in kwargs.values()):
@@ -54,7 +55,7 @@ def _as_of_one_element(mode, func, args, kwargs):
         return NotImplemented  # torch's rule has the words for it
     with private.without_modes(), torch.no_grad():
         dtype = func(*map(_one, args), **kwargs).dtype
-    return private.new_fake(mode, shape, row_major(shape), dtype)
+    return fake_tensors.new_fake(mode, shape, row_major(shape), dtype)
 
 
 def _lie_differently(args) -> bool:
@@ -81,7 +82,7 @@ def _as_of_few_elements(mode, func, args, kwargs):
     for dim in sorted(range(few.dim()), key=lambda d: (few.stride(d), few.shape[d], -d)):
         strides[dim] = step
         step *= shape[dim]
-    return private.new_fake(mode, shape, tuple(strides), few.dtype)
+    return fake_tensors.new_fake(mode, shape, tuple(strides), few.dtype)
 
 
 def _few_counts(tensors: list[torch.Tensor]) -> dict[int, int]:
@@ -131,5 +132,6 @@ def _is_elementwise(func) -> bool:
 
 def _has_no_data(argument) -> bool:
     if isinstance(argument, torch.Tensor):
-        return type(argument) is private.FakeTensor and argument.constant is None
+        return fake_tensors.is_fake(argument) \
+            and fake_tensors.constant_of(argument) is None
     return not isinstance(argument, (list, tuple)) or all(map(_has_no_data, argument))

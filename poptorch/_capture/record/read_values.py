@@ -4,6 +4,7 @@ import torch
 from torch import fx
 
 from poptorch._base.layout import memory_of
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph.constant_values import with_known_values
 from poptorch.errors import Error
@@ -55,13 +56,13 @@ class ReadValues:
         known = self.known(args)
         if not any(map(self._has_no_value, known)):
             for tensor in args:
-                if isinstance(tensor, torch.Tensor) and not isinstance(tensor, private.FakeTensor):
+                if isinstance(tensor, torch.Tensor) and not fake_tensors.is_fake(tensor):
                     self.note(tensor)
             with private.without_modes():
                 return func(*_numbers_as_tensors(func, known), **kwargs)
         try:
             return func(*args, **kwargs)
-        except private.DataDependentOutputException:
+        except fake_tensors.DataDependentOutputException:
             raise self.error(func, args) from None
 
     def check(self, tensor: torch.Tensor, func) -> None:
@@ -94,7 +95,7 @@ class ReadValues:
         """Whether a tensor has no data, or its data are out of date."""
         if not isinstance(argument, torch.Tensor):
             return False
-        return isinstance(argument, private.FakeTensor) or self._is_outdated(argument)
+        return fake_tensors.is_fake(argument) or self._is_outdated(argument)
 
     def _is_outdated(self, tensor: torch.Tensor) -> bool:
         """Whether a real tensor is a parameter or buffer, whose value is on the device, or a tensor

@@ -13,6 +13,7 @@ from torch import fx
 from poptorch._base import interrupts
 from poptorch._base.logging import logger
 from poptorch._base.pytree.structure import map_only
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.torch_private.basic import without_torch_function
 from poptorch._capture.decompose import resampling  # noqa: F401  (adds to the table)
@@ -191,9 +192,9 @@ class Recorder(Recording, private.DispatchMode):
             return out, self.add(func, arguments, named, out)
         try:
             out = self._ruled(func, args, kwargs)
-        except private.DataDependentOutputException:
+        except fake_tensors.DataDependentOutputException:
             raise self.values.error(func) from None
-        except private.DynamicOutputShapeException:
+        except fake_tensors.DynamicOutputShapeException:
             raise
         except Exception:
             # Some of torch's rules for fake tensors refuse what eager takes: empty tensors, types.
@@ -213,7 +214,7 @@ class Recorder(Recording, private.DispatchMode):
         if func.namespace == "poptorch":
             if private.is_differentiated_forward():
                 check_differentiated_forward(self, func)
-            return private.called_without_constants(func, args, kwargs)
+            return fake_tensors.called_without_constants(func, args, kwargs)
         return func(*args, **kwargs)
 
     def _asked_operator(self, func, args, kwargs):
@@ -227,7 +228,7 @@ class Recorder(Recording, private.DispatchMode):
         return map_only(torch.Tensor, self._like, out)
 
     def _like(self, tensor: torch.Tensor):
-        return private.fake_like(self.fake_mode, tensor)
+        return fake_tensors.fake_like(self.fake_mode, tensor)
 
     def run(self, func, *args, **kwargs):
         """The result of an operation, which is recorded as it is."""
@@ -244,7 +245,7 @@ class Recorder(Recording, private.DispatchMode):
 
     def _device(self, func, args, kwargs):
         """``tensor.device``, which torch reads at nearly every operation."""
-        return args[0].fake_device
+        return fake_tensors.device_of(args[0])
 
     def _query(self, func, args, kwargs):
         """A question about a tensor that is no operation, such as its device."""
@@ -252,7 +253,7 @@ class Recorder(Recording, private.DispatchMode):
 
     def _same_values(self, func, args, kwargs):
         tensor = self.fake(args[0])
-        out = private.detached(self.fake_mode, tensor)
+        out = fake_tensors.detached(self.fake_mode, tensor)
         # Called by autograd where no error may be raised: one without a node is met later.
         tensor_nodes.attach_like(out, tensor)
         return out
@@ -371,7 +372,7 @@ class Recorder(Recording, private.DispatchMode):
 
     def _lift(self, func, args, kwargs):
         """``torch.tensor(...)`` in forward: a fresh constant that may be changed in place."""
-        if isinstance(args[0], private.FakeTensor):
+        if fake_tensors.is_fake(args[0]):
             return self._same_values(func, args, kwargs)
         out = func(*args, **kwargs)
         node = self.placeholder(out, f"constant_{len(self.constants)}")

@@ -8,6 +8,7 @@ from torch import fx
 
 from poptorch._annotations import annotations, block_uses
 from poptorch._base.layout import copied_strides, memory_of, same_bits
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._base.types import check_dense
 from poptorch._capture.graph.regions import Region, Rounds, region
@@ -71,7 +72,7 @@ class Recording:
             return self._here(node)
         if isinstance(tensor, UnknownSize):
             raise tensor.refusal(None)
-        if isinstance(tensor, private.FakeTensor):
+        if fake_tensors.is_fake(tensor):
             raise self.error("[capture] a tensor without a value of its own was used: it comes "
                              "from another tracing or fake-tensor mode. Make it inside forward, "
                              "or register it as a buffer.")
@@ -79,7 +80,7 @@ class Recording:
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for a real one of the user's."""
-        if isinstance(tensor, private.FakeTensor):
+        if fake_tensors.is_fake(tensor):
             return tensor
         return self._constant_node(tensor).meta["val"]
 
@@ -88,7 +89,7 @@ class Recording:
         self.met_real[id(tensor)] = tensor
         if node is None:
             check_dense(tensor, "constant")
-            fake = private.fake_like(self.fake_mode, tensor)
+            fake = fake_tensors.fake_like(self.fake_mode, tensor)
             fake.requires_grad_(tensor.requires_grad and tensor.is_leaf)
             node = self.placeholder(fake, f"constant_{len(self.constants)}")
             self.add_constant(node, tensor)
@@ -224,7 +225,7 @@ class Recording:
 
     def _argument(self, value):
         kind = type(value)
-        if kind is private.FakeTensor or isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
             node = tensor_nodes.node_of(value)
             if node is None:
                 self._met_real = True

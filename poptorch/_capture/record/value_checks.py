@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from poptorch._base.logging import logger
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.graph.constant_values import known_value
 from poptorch._capture.library.value_checks import checked
@@ -48,7 +49,7 @@ class Checks:
     def tie(self, results: list[torch.Tensor]) -> dict[int, fx.Node]:
         """Records what was required, at the end of ``forward``: the number of a result, and the
         node that has its value and makes the checks."""
-        made = [i for i, x in enumerate(results) if isinstance(x, private.FakeTensor)]
+        made = [i for i, x in enumerate(results) if fake_tensors.is_fake(x)]
         if not self._wanted or not made:
             return {}
         number = min(made, key=lambda i: results[i].numel())

@@ -52,6 +52,12 @@ class DeviceReport:
         memory: bytes by category over all IPUs of one replica, at the peak of each IPU;
             "streaming" is not on the chip.
         options: those that differ from the default, by name.
+
+    Example:
+        >>> import poptorch, torch
+        >>> found = poptorch.estimate(torch.nn.Linear(4, 2), poptorch.Options(), torch.ones(3, 4))
+        >>> found.fits, found.interval[0] <= found.cycles <= found.interval[1]
+        (True, True)
     """
 
     def __init__(self, values: dict[str, Any]):

@@ -70,8 +70,10 @@ using Status = Result<std::monostate>;
 class Model {
  public:
   // Reads a file that `compileAndExport` or `save` wrote. `threads`: the most that a run uses; 0:
-  // as many as Python, a thread for each core.
-  static Result<Model> load(const std::string& path, int threads = 0);
+  // as many as Python, a thread for each core. `program`: the name of one in a file that
+  // `save_bundle` wrote.
+  static Result<Model> load(const std::string& path, int threads = 0,
+                            const std::string& program = "");
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

@@ -19,7 +19,11 @@ def test_every_name_has_a_test():
 def test_graphs_of_both_passes():
     graphs = []
 
+    returned = []
+
     def keep(graph, inputs):
+        if not graphs:
+            returned.append(compiling.returned_results())
         graphs.append(graph)
         return compiling.boxed(lambda arguments: graph(*arguments))
 
@@ -28,7 +32,7 @@ def test_graphs_of_both_passes():
     x = torch.ones(2, requires_grad=True)
     torch.compile(lambda x: x.sin() * 2, backend=both)(x).sum().backward()
     torch.testing.assert_close(x.grad, 2 * torch.ones(2).cos())
-    assert len(graphs) == 2
+    assert len(graphs) == 2 and returned == [1]
 
 
 def test_dimension_order():
@@ -43,3 +47,14 @@ def test_set_call():
     compiling.set_call(net, lambda call: lambda x: call(x) + 1)
     x = torch.ones(1, 2)
     torch.testing.assert_close(net(x), net.forward(x) + 1)
+
+
+def test_compile_lock_is_held_while_dynamo_compiles():
+    held = []
+
+    def backend(graph, inputs):
+        held.append(compiling.compile_lock._is_owned())
+        return graph.forward
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert held == [True] and not compiling.compile_lock._is_owned()

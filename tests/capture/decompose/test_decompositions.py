@@ -107,6 +107,7 @@ def out_form(overload):
     return None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("overload", list(filter(out_form, DECOMPOSITIONS)), ids=str)
 def test_out(overload):
     into, names = out_form(overload)

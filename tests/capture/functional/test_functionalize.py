@@ -292,8 +292,6 @@ REFUSED = {
     "result type Float can't be cast": lambda m, x: torch.add(
         x, 1, out=torch.empty(4, 4, dtype=torch.int64)),
     r"_foreach_add_.*no functional": lambda m, x: torch._foreach_add_([x], 2.0),
-    r"_legit.*no functional": lambda m, x: torch.ops.aten._native_batch_norm_legit(
-        x, None, None, x[0] * 1, x[0] * 1, True, 0.1, 1e-5),
 }
 
 

@@ -169,6 +169,7 @@ class Net(torch.nn.Module):
         return (*outs, after), poptorch.identity_loss(loss, "none")
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CASES)

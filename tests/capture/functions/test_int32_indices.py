@@ -89,7 +89,7 @@ def test_a_tensor_that_is_changed_is_not_copied():
 
 def test_other_refusals_keep_their_words():
     model = poptorch.inferenceModel(Asks(F.cross_entropy), quiet_options())
-    with pytest.raises(poptorch.Error, match="target 9 .* is no class"):
+    with pytest.raises(poptorch.Error, match="target 9 .* is not a class"):
         model(X, torch.tensor([1, 2, 9], dtype=torch.int32))
     model = poptorch.inferenceModel(Asks(torch.take), quiet_options())
     with pytest.raises(RuntimeError, match="[Ee]xpected a long tensor"):

@@ -81,6 +81,7 @@ def test_attention_with_a_trained_mask_goes_step_by_step():
 RECURRENT = list(itertools.product([nn.LSTM, nn.GRU, nn.RNN], [1, 2], [False, True]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind, layers, bidirectional", RECURRENT)
 @pytest.mark.parametrize("bias, batch_first", [(True, False), (False, True)])
 def test_recurrent(kind, layers, bidirectional, bias, batch_first):

@@ -76,6 +76,7 @@ SETTINGS = [{}, {"bidirectional": True, "batch_first": True},
 LAYERS = list(itertools.product(["LSTM", "GRU", "RNN"], SETTINGS))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind, settings", LAYERS)
 def test_lengths_as_an_input(kind, settings):
     both = "bidirectional" in settings

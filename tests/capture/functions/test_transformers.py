@@ -93,6 +93,7 @@ def test_training_computes_padding():
     torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("norm_first", "heads", "is_training"), [
     *itertools.product([True, False], [1, 2], [True, False])])
 @pytest.mark.parametrize("mask", [None, "attn_mask", "key_padding_mask"])

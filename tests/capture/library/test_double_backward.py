@@ -100,6 +100,7 @@ def check(net, x):
         torch.testing.assert_close(weight, eager.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "by_weight"), [
     *((name, False) for name in LAYERS), *((name, True) for name in LAYERS if name not in PLAIN)])
 def test_penalties_of_layers(name, by_weight):

@@ -148,6 +148,7 @@ def compare_looks(kind, function, ranks):
     assert compared
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("function", "ranks"), CASES.values(), ids=CASES)
 def test_results_lie_as_in_eager(function, ranks):
     compare_looks(Noted, function, ranks)
@@ -170,12 +171,14 @@ class NotedGradient(Noted):
 OTHER_GRADIENTS = {"zeros_like", "one_hot", "attention"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("function", "ranks"), [
     pytest.param(*case, id=name) for name, case in CASES.items() if name not in OTHER_GRADIENTS])
 def test_gradients_lie_as_in_eager(function, ranks):
     compare_looks(NotedGradient, function, ranks)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0)], ids=str)
 def test_batch_norm_of_dimensions_of_size_1(order, training):

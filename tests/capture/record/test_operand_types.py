@@ -75,6 +75,7 @@ def test_types_of_one_operand(name):
     assert all(found[:3])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OF_TWO)
 def test_types_of_two_operands(name):
     found = [_check(OF_TWO[name], torch.ones(3, dtype=one), torch.ones(3, dtype=other))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from poptorch._base.pytree.structure import map_only
+from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 from poptorch._capture.record import quick_rules
 
@@ -222,7 +223,7 @@ def test_each_operation_is_drawn():
 @pytest.mark.sampled
 @pytest.mark.parametrize("func", sorted(OPERANDS, key=str), ids=str)
 def test_results_are_those_of_eager(func, seed):
-    draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
+    draw, mode = Draw(random.Random(seed)), fake_tensors.new_fake_mode()
     given = [_checked(mode, func, *OPERANDS[func](draw)) for _ in range(60)]
     assert sum(given) > 20  # most operands are ones that eager takes
 
@@ -238,7 +239,7 @@ def _without_ones(found):
 def _checked(mode, func, args, kwargs, of=lambda found: found) -> bool:
     """Compares with eager what ``of`` gives; whether there is a result."""
     expected = _found(lambda args: func(*args, **kwargs), args)
-    fake = map_only(torch.Tensor, lambda x: private.fake_like(mode, x), args)
+    fake = map_only(torch.Tensor, lambda x: fake_tensors.fake_like(mode, x), args)
     found = _found(lambda args: quick_rules.result(mode, func, args, kwargs), fake)
     shown = map_only(torch.Tensor, lambda x: (x.dtype, x.shape, x.stride()), args)
     assert found is NotImplemented or of(found) == of(expected), (func, shown, kwargs)
@@ -246,8 +247,8 @@ def _checked(mode, func, args, kwargs, of=lambda found: found) -> bool:
 
 
 def test_what_needs_torchs_rules():
-    mode = private.new_fake_mode()
-    x, real = private.new_fake(mode, (2, 3), (3, 1), torch.float32), torch.zeros(2, 3)
+    mode = fake_tensors.new_fake_mode()
+    x, real = fake_tensors.new_fake(mode, (2, 3), (3, 1), torch.float32), torch.zeros(2, 3)
     with mode:
         known = torch.tensor(1.0)
 
@@ -263,7 +264,7 @@ def test_what_needs_torchs_rules():
     assert not is_found(aten.relu.default, x.t()) and is_found(aten.add.Tensor, x, x, alpha=2)
     assert not is_found(aten.add.Tensor, x, x, alpha=known)
     assert not is_found(aten.relu.default, x, memory_format=torch.contiguous_format)
-    assert not is_found(aten.add.Tensor, x, private.new_fake(mode, (2,), (1,), torch.float32))
+    assert not is_found(aten.add.Tensor, x, fake_tensors.new_fake(mode, (2,), (1,), torch.float32))
     assert not is_found(aten.bernoulli.default, x)
 
 
@@ -317,7 +318,7 @@ def _eager_takes(func, args, kwargs) -> bool:
 
 @pytest.mark.sampled
 def test_elementwise_results_are_those_of_eager(seed):
-    draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
+    draw, mode = Draw(random.Random(seed)), fake_tensors.new_fake_mode()
     overloads = _elementwise_overloads()
     given = {func for func, args, kwargs in _elementwise_calls(draw, 12, 0)
              if _eager_takes(func, args, kwargs) and _checked(mode, func, args, kwargs)}
@@ -333,7 +334,7 @@ def _ones(d, sizes, dtype):
 
 def test_elementwise_results_of_operands_that_lie_in_different_orders(seed):
     """Torch's rules without data give other strides than eager has, for some."""
-    draw, mode = Draw(random.Random(seed)), private.new_fake_mode()
+    draw, mode = Draw(random.Random(seed)), fake_tensors.new_fake_mode()
     given, found = set(), 0
     for func, args, kwargs in _elementwise_calls(draw, 4, 2):
         args = map_only(torch.Tensor, lambda x: _ones(draw, list(x.shape), x.dtype), args)
@@ -345,9 +346,9 @@ def test_elementwise_results_of_operands_that_lie_in_different_orders(seed):
 
 
 def test_a_result_that_lies_as_the_second_operand():
-    mode = private.new_fake_mode()
-    x = private.new_fake(mode, (2, 2), (1, 2), torch.float32)
-    w = private.new_fake(mode, (2,), (1,), torch.float32)
+    mode = fake_tensors.new_fake_mode()
+    x = fake_tensors.new_fake(mode, (2, 2), (1, 2), torch.float32)
+    w = fake_tensors.new_fake(mode, (2,), (1,), torch.float32)
     assert quick_rules.result(mode, aten.logaddexp2.default, (w, x), {}).stride() == (1, 2)
     with mode:
         assert aten.logaddexp2.default(w, x).stride() == (2, 1)  # a new torch may have it right

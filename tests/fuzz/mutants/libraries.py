@@ -70,10 +70,12 @@ def build(chosen: list[str] | None = None) -> None:
 
 
 def _lay_out(folder: Path, built: Path) -> None:
-    package, extension = folder / "poptorch", next(built.glob("_C*.so"))
+    package, extension = folder / "poptorch", next(built.glob("lib/*/_C*.so"))
     link_shared_files(package)
-    if not (package / extension.name).exists():
-        (package / extension.name).symlink_to(extension)
+    link = package / extension.relative_to(built)
+    if not link.exists():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(extension)
 
 
 def _apply(edit: Edit, folder: Path) -> None:

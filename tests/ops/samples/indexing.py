@@ -367,7 +367,7 @@ BADS = [
         "the mask selects 4 places of 1 entries, there are 3 values"),
     Bad("index_put", lambda: [randn(2, 2), randn(), bools(2), one(0)], {}, "cannot be combined"),
     Bad("nearest", lambda: [randn(2, 3), randn(1, 3), one(0, 7), one(0)],
-        words="point 1 of x is of example 7, of which y has no point"),
+        words="point 1 of x belongs to example 7, but y has no point of it"),
     Bad("nearest", lambda: [randn(2, 3), randn(1, 2), None, None], words="x is f32[2,3], y is"),
     Bad("nearest", lambda: [randn(2, 3), randn(0, 3), None, None], words="at least one in y"),
     Bad("nearest", lambda: [randn(2), randn(1), None, None], words="with a point in each row"),

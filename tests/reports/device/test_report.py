@@ -88,9 +88,10 @@ def test_replicas_add_samples():
 
 
 def test_what_does_not_fit():
-    wide = nn.Linear(20_000, 20_000, bias=False)  # 1.6 GB
-    model = poptorch.inferenceModel(wide, quiet_options(useOfflineIpuTarget=2))
-    model.compile(torch.ones(1, 20_000))
+    wide = nn.Linear(2000, 2000, bias=False)  # 16 MB
+    target = {"name": "mine", "base": "gc200", "tile_bytes": 8192, "interleaved_start": 4096}
+    model = poptorch.inferenceModel(wide, quiet_options(target=target))
+    model.compile(torch.ones(1, 2000))
     report = model.report()
     assert not report.fits and report.tile_memory.peak > report.tile_memory.limit
     assert "fits: no" in repr(report)

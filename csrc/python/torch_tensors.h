@@ -1,0 +1,28 @@
+// What csrc/python needs of torch's tensors. Of its sources only torch_tensors.cpp includes torch's
+// headers. They change with each release of torch, so that file is compiled for each.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "run/host_pool.h"
+
+namespace poptorch::python {
+
+// Whether the pages of a storage, given by its address, may be shared with a device
+// (run/shared_pages.h): its memory is of torch's own CPU allocator, not of numpy, a file or another
+// process. If so, the storage from now on makes its pages plain memory before it frees them,
+// whoever drops it and whenever.
+bool allow_sharing(uintptr_t storage);
+
+// Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.
+void allow_resizing(uintptr_t storage);
+
+// A DLPack capsule of an uninitialized tensor in memory of the pool.
+pybind11::capsule new_result(run::HostPool& pool, const std::string& dtype,
+                             std::vector<int64_t> sizes);
+
+}  // namespace poptorch::python
