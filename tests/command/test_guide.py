@@ -7,7 +7,7 @@ from poptorch._command.parser import main
 from tests.command.folder import fill
 from tests.helpers import ROOT
 
-PAGE = (ROOT / "docs" / "guide" / "command_line.md").read_text()
+PAGE = (ROOT / "docs" / "guide" / "deploy" / "command_line.md").read_text()
 
 
 def test_page(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy
@@ -10,6 +11,7 @@ import safetensors.torch
 import torch
 
 import poptorch
+from poptorch._command.given import model_file
 from poptorch._command.parser import main
 from tests.helpers import quiet_options
 
@@ -94,6 +96,31 @@ def test_a_number_as_input_and_a_loss_that_is_not_finite(capsys):
     words = "train net.poptorch --data value.npy --steps 1 --out w.safetensors --json"
     assert main(words.split()) == 0
     assert json.loads(capsys.readouterr().out)["losses"] == [["inf"]]
+
+
+OWN = """
+import torch
+
+class Own(torch.optim.SGD):
+    pass
+"""
+
+
+def test_an_optimizer_of_the_program(data, capsys):
+    Path("own.py").write_text(OWN)
+    kind = model_file.module_of("own.py", "test").Own
+    net = torch.nn.Linear(6, 3)
+    loss = torch.nn.CrossEntropyLoss()
+    model = poptorch.trainingModel(net, quiet_options(), kind(net.parameters(), 0.1), loss=loss)
+    model.compileAndExport("net.poptorch", *(part[:BATCH] for part in data))
+    sys.modules.pop("own")
+    words = TRAIN.format("net.poptorch", 2, "w.safetensors").split()
+    assert main(words) == 1
+    assert "import own before loading. Use --import to import a Python file" in \
+        capsys.readouterr().err
+    assert main([*words, "--import", "own.py"]) == 0
+    assert [float(line) for line in capsys.readouterr().out.split()] == losses(model, data, 2)
+    sys.modules.pop("own")
 
 
 @pytest.mark.parametrize("change, message", [

@@ -31,7 +31,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE",
                         help="import a Python file or module first. A program needs this if its "
-                        "arguments or results are objects of your own classes")
+                        "arguments, results or optimizer are objects of your own classes")
     parser.add_argument("--threads", type=count, metavar="N",
                         help="number of threads; default: one for each core")
 

@@ -30,6 +30,8 @@ def made(file: File) -> Iterator[None]:
         entries = list(_entries(json.loads(file._needed("model.json"))))
     missing: dict[str, list[dict]] = {}
     for entry in entries:
+        if "param_groups" in _attributes(entry):  # the kind of an optimizer says what it does
+            continue
         reference = next((entry[kind] for kind in _KINDS if kind in entry), "")
         module, _, name = str(reference).partition(":")
         if name and module.partition(".")[0] not in _NEVER and names.found(module, name) is None:
@@ -67,15 +69,15 @@ def _stand_in(reference: str, uses: list[dict], parameters: tuple[str, ...]):
     members = [member for use in uses for member in use.get("names", ())]
     if any("enum" in use for use in uses):
         return enum.Enum(name, list(dict.fromkeys(members)))
-    if not any(map(_is_module, uses)):
+    if not any("_modules" in _attributes(use) for use in uses):
         return type(name, (), {})
     return type(name, (torch.nn.Module,), {"forward": _forward(parameters)})
 
 
-def _is_module(entry: dict) -> bool:
+def _attributes(entry: dict) -> list:
+    """The names of the attributes of an object."""
     state = entry.get("state")
-    pairs = state.get("dict", ()) if isinstance(state, dict) else ()
-    return any(pair[0] == "_modules" for pair in pairs)
+    return [pair[0] for pair in state.get("dict", ())] if isinstance(state, dict) else []
 
 
 def _without_code(*_, **__):
