@@ -18,8 +18,11 @@ class TensorKind {
  public:
   TensorKind(const pybind11::object& dtype, std::vector<int64_t> sizes);
 
-  // Whether an object is a tensor of this kind, and of the class torch.Tensor itself.
+  // Whether an object is a tensor of this kind, and of the class torch.Tensor or Parameter.
   bool matches(pybind11::handle object) const;
+  // Where a tensor of this kind lies, if a program can read it there: its elements lie one after
+  // the other. Null: it is of another kind, it has to be copied, or it has no memory.
+  const void* address(pybind11::handle object, bool may_require_grad) const;
   // An uninitialized contiguous one: torch's functions take twice as long, as they read arguments
   // of Python's.
   pybind11::object empty() const;
