@@ -359,15 +359,11 @@ class TensorKind:
 
 def all_match(kinds: list[TensorKind], objects: tuple[Any, ...]) -> bool:
     """Whether each object matches its ``TensorKind``."""
-
-def addresses(kinds: list[TensorKind], tensors: list[Any],
-              may_require_grad: bool) -> list[int]:
+def addresses(kinds: list[TensorKind], tensors: list[Any], may_require_grad: bool) -> list[int]:
     """Where each tensor lies; 0: it has to be copied before a program can read it."""
-
 def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
-
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""

@@ -188,7 +188,8 @@ def test_addresses():
     freed = torch.zeros(4, 4)
     freed.untyped_storage().resize_(0)
     complex_part = torch.zeros(4, 4, dtype=torch.complex64).conj().imag
-    copied = [x.t(), x.double(), torch.zeros(4, 2), x.to("meta"), freed, complex_part, x._neg_view()]
+    copied = [x.t(), x.double(), torch.zeros(4, 2), x.to("meta"), freed, complex_part,
+              x._neg_view()]
     assert _C.addresses([kind, kind], [x, weight], True) == [x.data_ptr(), weight.data_ptr()]
     assert _C.addresses([kind], [weight], False) == [0]
     assert _C.addresses([kind] * len(copied), copied, True) == [0] * len(copied)
