@@ -353,17 +353,17 @@ class TensorKind:
 
     def __init__(self, dtype: object, sizes: Sequence[int]) -> None: ...
     def matches(self, object: object) -> bool:
-        """Whether it is such a tensor, of the class torch.Tensor itself."""
+        """Whether it is such a tensor, of the class torch.Tensor or torch.nn.Parameter."""
     def empty(self) -> Any:
         """An uninitialized contiguous one."""
 
 def all_match(kinds: list[TensorKind], objects: tuple[Any, ...]) -> bool:
     """Whether each object matches its ``TensorKind``."""
-
+def addresses(kinds: list[TensorKind], tensors: list[Any], may_require_grad: bool) -> list[int]:
+    """Where each tensor lies; 0: it has to be copied before a program can read it."""
 def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
-
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""

@@ -28,8 +28,11 @@ class TensorKind {
  public:
   TensorKind(const py::object& dtype, std::vector<int64_t> sizes);
 
-  // Whether an object is a tensor of this kind, and of the class torch.Tensor itself.
+  // Whether an object is a tensor of this kind, and of the class torch.Tensor or Parameter.
   bool matches(py::handle object) const;
+  // Where a tensor of this kind lies, if a program can read it there: its elements lie one after
+  // the other. Null: it is of another kind, it has to be copied, or it has no memory.
+  const void* address(py::handle object, bool may_require_grad) const;
   // An uninitialized contiguous one: torch's functions take twice as long, as they read arguments
   // of Python's.
   py::object empty() const;
@@ -108,10 +111,19 @@ TensorKind::TensorKind(const py::object& dtype, std::vector<int64_t> sizes)
     : dtype_(scalar_type(dtype)), sizes_(std::move(sizes)) {}
 
 bool TensorKind::matches(py::handle object) const {
-  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != THPVariableClass) return false;
+  PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));
+  if (type != THPVariableClass && type != ParameterClass) return false;
   const c10::TensorImpl& impl = *THPVariable_Unpack(object.ptr()).unsafeGetTensorImpl();
   return impl.is_cpu() && impl.layout() == c10::kStrided && !impl.is_nested() &&
          impl.dtype() == c10::scalarTypeToTypeMeta(dtype_) && impl.sizes() == sizes_;
+}
+
+const void* TensorKind::address(py::handle object, bool may_require_grad) const {
+  if (!matches(object)) return nullptr;
+  const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+  if (!tensor.is_contiguous() || tensor.is_neg() || tensor.is_conj()) return nullptr;
+  if (!may_require_grad && tensor.requires_grad()) return nullptr;
+  return tensor.const_data_ptr();
 }
 
 py::object TensorKind::empty() const {
@@ -278,7 +290,7 @@ void bind_torch_tensors(py::module_& module) {
       .def(py::init<const py::object&, std::vector<int64_t>>(), py::arg("dtype"),
            py::arg("sizes"))
       .def("matches", &TensorKind::matches, py::arg("object"),
-           "Whether a tensor of this kind has the class torch.Tensor itself.")
+           "Whether it is such a tensor, of the class torch.Tensor or torch.nn.Parameter.")
       .def("empty", &TensorKind::empty, "An uninitialized contiguous one.");
   module.def(
       "all_match",
@@ -291,6 +303,21 @@ void bind_torch_tensors(py::module_& module) {
         return true;
       },
       py::arg("kinds"), py::arg("objects"), "Whether each object matches its `TensorKind`.");
+  module.def(
+      "addresses",
+      [](const py::list& kinds, const py::list& tensors, bool may_require_grad) {
+        INTERNAL_CHECK(kinds.size() == tensors.size(), kinds.size(), " kinds, ", tensors.size(),
+                       " tensors");
+        py::list found(kinds.size());
+        for (size_t i = 0; i < kinds.size(); ++i) {
+          const auto& kind = kinds[i].cast<const TensorKind&>();
+          found[i] = py::int_(
+              reinterpret_cast<uintptr_t>(kind.address(tensors[i], may_require_grad)));
+        }
+        return found;
+      },
+      py::arg("kinds"), py::arg("tensors"), py::arg("may_require_grad"),
+      "Where each tensor lies; 0: it has to be copied before a program can read it.");
   module.def("has_settings", &has_settings, py::arg("autocast"), py::arg("default"),
              "Whether torch.autocast lets the CPU compute in this type (None: it is off), and this "
              "is the type of tensors that are made without one.");

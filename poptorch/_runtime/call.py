@@ -8,7 +8,6 @@ import torch
 
 from poptorch import _C
 from poptorch._base.logging import logger
-from poptorch._base.torch_private import fake_tensors
 from poptorch._base.types import complex_dtype, host_tensor, torch_dtype, without_memory, write_back
 from poptorch._guards import plain_tensors
 from poptorch._runtime import replica_consistency
@@ -40,8 +39,9 @@ class Call:
         self._held: list = [None] * len(self._streams)
         self._pool = _C.HostPool()
         self._leaves = interface.arguments.tensor_leaves()
-        # (stream position, index among the argument tensors, dtype on the device)
-        self._inputs = [(self._position[stream], leaf, self._leaves[leaf].dtype)
+        self._kinds = [_C.TensorKind(leaf.dtype, leaf.shape) for leaf in self._leaves]
+        # (stream position, index among the argument tensors)
+        self._inputs = [(self._position[stream], leaf)
                         for leaf, stream in program.inputs.items()
                         if stream in self._position]
         # (stream position, what makes its tensor), and what the tensor is for
@@ -243,13 +243,13 @@ class Call:
 
     def _take(self, tensors: list[torch.Tensor], pointers: list[int], held: list) -> None:
         """Lets the streams of the arguments read their tensors, or copies that ``held`` keeps."""
-        for position, leaf, dtype in self._inputs:
-            host = tensors[leaf]
-            if host.dtype is not dtype or not host.is_contiguous() or host.requires_grad \
-                    or host.is_neg() or host.is_conj() or fake_tensors.is_fake(host):
-                self._warn_of_gradient(host, self._leaves[leaf].path)
-                host = host_tensor(host, self._leaves[leaf].path)
-            held[position] = host
+        addresses = _C.addresses(self._kinds, tensors, not torch.is_grad_enabled())
+        for position, leaf in self._inputs:
+            pointers[position] = addresses[leaf]
+            if addresses[leaf]:
+                continue
+            self._warn_of_gradient(tensors[leaf], self._leaves[leaf].path)
+            held[position] = host = host_tensor(tensors[leaf], self._leaves[leaf].path)
             pointers[position] = host.data_ptr()
             if not pointers[position] and host.numel():
                 raise without_memory(self._leaves[leaf].path)

@@ -32,21 +32,31 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
         poptorch.Error: The options split a batch.
     """
     from poptorch._base.torch_private import compiling  # importing it takes seconds
+    from poptorch._torch_compile.passes import Passes
 
-    options = checked(options, "torch.compile")
-
-    def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
-        return compiling.boxed(CompiledGraph(graph, options))
+    options, passes = checked(options, "torch.compile"), Passes()
 
     def compile_forward(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
-        return compiling.boxed(CompiledGraph(graph, options, compiling.returned_results()))
+        passes.metadata, passes.is_differentiable = compiling.metadata(), True
+        passes.forward = CompiledGraph(graph, options, passes.metadata.num_forward_returns)
+        return compiling.boxed(passes.forward)
+
+    def compile_backward(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
+        passes.backward = CompiledGraph(graph, options)
+        return compiling.boxed(passes.backward)
+
+    def compile_only(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
+        passes.metadata, passes.forward = compiling.metadata(), CompiledGraph(graph, options)
+        return compiling.boxed(passes.forward)
 
     compile_both = compiling.aot_autograd(
-        fw_compiler=compile_forward, bw_compiler=compile_graph, inference_compiler=compile_graph,
+        fw_compiler=compile_forward, bw_compiler=compile_backward, inference_compiler=compile_only,
         partition_fn=compiling.min_cut_rematerialization_partition)
     # What WholeLayers leaves to torch is traced as single operations.
-    with WholeLayers(), sdpa_kernel(SDPBackend.MATH), private.without_onednn():
-        return compile_both(graph, inputs)
+    with WholeLayers(), sdpa_kernel(SDPBackend.MATH), private.without_onednn(), \
+            compiling.backward_at_once():
+        compiled = compile_both(graph, inputs)
+    return passes.direct(len(inputs)) or compiled
 
 
 def checked(options: Options | None, where: str) -> Options:

@@ -29,24 +29,39 @@ class CompiledGraph:
         self._graph, self._options, self._executor = graph, options, None
         self._inputs = list(graph.graph.find_nodes(op="placeholder"))
         self._results = list(graph.graph.output_node().args[0])
-        self._returned = len(self._results) if returned is None else returned
+        self.returned = len(self._results) if returned is None else returned
         # Arguments that are also results, as what the backward pass needs, stay on the host.
         self._passed = [(index, self._inputs.index(node))
                         for index, node in enumerate(self._results) if node in self._inputs]
         passed = {index for index, _ in self._passed}
         self._computed = [index for index, node in enumerate(self._results)
                           if index not in passed and isinstance(node, torch.fx.Node)]
-        self._is_dynamic = any(not isinstance(node.meta.get("val"), torch.Tensor)
+        self.is_dynamic = any(not isinstance(node.meta.get("val"), torch.Tensor)
                                or has_symbolic_sizes(node.meta["val"]) for node in self._inputs)
         self._compiled: set = set()  # sizes and numbers for which the executor has a program
         self._wide: set[int] | None = None  # arguments that are narrowed
         self._orders: list = []  # of each tensor among the arguments, None: row-major
         self._forms: list = []  # of each computed result
 
+    @property
+    def arguments(self) -> int:
+        """The number of arguments."""
+        return len(self._inputs)
+
+    @property
+    def results(self) -> int:
+        """The number of results."""
+        return len(self._results)
+
+    def is_constant(self, index: int) -> bool:
+        """Whether a result is a Python value, as the missing gradient None is."""
+        return not isinstance(self._results[index], torch.fx.Node)
+
     def __call__(self, arguments: list) -> list:
-        values = [None] * len(self._results)
-        own = [argument.detach() if isinstance(argument, torch.Tensor) else argument
-               for argument in arguments]
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                return self(arguments)
+        values, own = [None] * len(self._results), arguments.copy()
         if self._wide is None:
             self._wide = {place for place, argument in enumerate(own)
                           if isinstance(argument, torch.Tensor)
@@ -54,7 +69,7 @@ class CompiledGraph:
         for place in self._wide:
             own[place] = host_tensor(own[place], self._inputs[place].name)
         for index, source in self._passed:
-            is_kept = index >= self._returned and source in self._wide
+            is_kept = index >= self.returned and source in self._wide
             values[index] = own[source] if is_kept else arguments[source]
         arguments.clear()
         if self._computed:
@@ -65,11 +80,13 @@ class CompiledGraph:
 
     def _run(self, arguments: list) -> tuple:
         sizes = tuple(argument.shape if isinstance(argument, torch.Tensor) else argument
-                      for argument in arguments) if self._is_dynamic else ()
+                      for argument in arguments) if self.is_dynamic else ()
         if sizes not in self._compiled:
             from poptorch._base.torch_private import compiling  # importing it takes seconds
 
             with compiling.compile_lock:  # Dynamo must not trace what a capture replaces in torch
+                arguments = [argument.detach() if isinstance(argument, torch.Tensor) else argument
+                             for argument in arguments]
                 if self._executor is None:
                     self._build(arguments)
                 results = self._call_executor(arguments)
@@ -98,12 +115,12 @@ class CompiledGraph:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
                 order = compiling.dimension_order(value)
-                if index >= self._returned and node in images:
+                if index >= self.returned and node in images:
                     order = (0, *range(2, value.dim()), 1)
                 if order is not None:
                     with graph.inserting_before(graph.output_node()):
                         node = graph.call_function(aten.permute.default, (node, list(order)))
-                if index < self._returned and narrowed(value.dtype) is not value.dtype:
+                if index < self.returned and narrowed(value.dtype) is not value.dtype:
                     dtype = value.dtype
             outputs.append(node)
             self._forms.append(None if order is dtype is None

@@ -24,7 +24,7 @@ def graphs(monkeypatch):
     class Noted(module.CompiledGraph):
         def __init__(self, *args):
             super().__init__(*args)
-            found.append(self._is_dynamic)
+            found.append(self.is_dynamic)
 
     monkeypatch.setattr(module, "CompiledGraph", Noted)
     return found

@@ -180,3 +180,18 @@ def test_a_watch_that_is_part_of_what_it_watches_is_freed():
         del held
         gc.collect()
         assert reference() is None
+
+
+def test_addresses():
+    kind, x = _C.TensorKind(torch.float32, [4, 4]), torch.zeros(4, 4)
+    weight = parameter()
+    freed = torch.zeros(4, 4)
+    freed.untyped_storage().resize_(0)
+    complex_part = torch.zeros(4, 4, dtype=torch.complex64).conj().imag
+    copied = [x.t(), x.double(), torch.zeros(4, 2), x.to("meta"), freed, complex_part,
+              x._neg_view()]
+    assert _C.addresses([kind, kind], [x, weight], True) == [x.data_ptr(), weight.data_ptr()]
+    assert _C.addresses([kind], [weight], False) == [0]
+    assert _C.addresses([kind] * len(copied), copied, True) == [0] * len(copied)
+    x.set_(torch.ones(16), 0, (4, 4))  # another storage
+    assert _C.addresses([kind], [x], False) == [x.data_ptr()]

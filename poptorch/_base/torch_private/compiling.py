@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch._dynamo.backends.common import aot_autograd as aot_autograd
 from torch._dynamo.convert_frame import compile_lock as compile_lock
+from torch._functorch._aot_autograd.schemas import PlainTensorMeta
 from torch._functorch.partitioners import (
     min_cut_rematerialization_partition as min_cut_rematerialization_partition,
 )
@@ -23,10 +24,40 @@ def boxed(function):
     return function
 
 
-def returned_results() -> int:
-    """The number of first results of the forward graph, which is being compiled, that are not kept
-    for the backward pass."""
-    return torch._guards.TracingContext.get().fw_metadata.num_forward_returns
+def untraced(function):
+    """A function that Dynamo does not trace."""
+    return torch._dynamo.disable(function)
+
+
+def backward_at_once():
+    """A context in which AOTAutograd passes the backward graph on right after the forward graph."""
+    return torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+
+
+def metadata():
+    """What AOTAutograd found out about the graph that is being compiled."""
+    return torch._guards.TracingContext.get().fw_metadata
+
+
+def is_direct(metadata, arguments: int) -> bool:
+    """Whether the graphs take the ``arguments`` tensors of a call and give its results as they are:
+    AOTAutograd has nothing to do before or after them."""
+    kinds = (*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta,
+             *metadata.subclass_tangent_meta)
+    return (len(metadata.input_info) == arguments
+            and all(isinstance(kind, PlainTensorMeta) for kind in kinds)
+            and all(issubclass(info.raw_type, torch.Tensor) for info in metadata.output_info)
+            and metadata.grad_enabled_mutation is None
+            and not any(getattr(metadata, name) for name in _HANDLED_BY_AOT))
+
+
+# Attributes of the metadata: what AOTAutograd does in each call, if it has anything to do.
+_HANDLED_BY_AOT = (
+    "mutated_inp_runtime_indices", "mutated_graph_handled_indices", "aliased_out_indices",
+    "num_intermediate_bases", "tokens", "num_backward_tokens", "is_rng_op_functionalized",
+    "num_graphsafe_rng_states", "num_symints_saved_for_bw", "num_opaque_objects_saved_for_bw",
+    "num_tensors_saved_with_no_vc_check", "act_input_indices",
+    "indices_of_inputs_that_requires_grad_with_mutations_in_bw")
 
 
 def dimension_order(traced: torch.Tensor) -> tuple[int, ...] | None:
