@@ -8,7 +8,7 @@ from typing import Any
 
 from poptorch import _C
 from poptorch._reports import page
-from poptorch._reports.device import diff, text
+from poptorch._reports.device import diff, snapshot, text
 from poptorch._reports.device.costs import DeviceCosts
 from poptorch._reports.device.rows import OpRow, TileMemory
 from poptorch._reports.schedule import Schedule, Task
@@ -149,6 +149,29 @@ class DeviceReport:
         """
         whole = page.render(self._whole(), other and other._whole())
         Path(path).write_text(whole, encoding="utf-8")
+
+    def to_memory_snapshot(self, path: str | Path) -> None:
+        """Writes a snapshot for PyTorch's memory viewer (pytorch.org/memory_viz).
+
+        Each IPU is a device, a unit of time is one operation, and sizes are bytes over all tiles.
+        Values below a thousandth of the peak are left out.
+
+        Args:
+            path: of the file, usually ``.pickle``.
+
+        Example:
+            >>> import poptorch, pickle, tempfile, torch
+            >>> opts = poptorch.Options().showCompilationProgressBar(False)
+            >>> model = poptorch.inferenceModel(torch.nn.Linear(4, 2), opts)
+            >>> model.compile(torch.ones(3, 4))
+            >>> path = tempfile.mkdtemp() + "/memory.pickle"
+            >>> model.report().to_memory_snapshot(path)
+            >>> with open(path, "rb") as file:
+            ...     snapshot = pickle.load(file)
+            >>> sorted(snapshot), snapshot["device_traces"][0][0]["action"]
+            (['device_traces', 'segments'], 'alloc')
+        """
+        snapshot.write(path, self._values["ipus"])
 
     def _whole(self) -> dict[str, Any]:
         """All values, with the rows of the timeline."""
