@@ -1,7 +1,7 @@
 """Memory of a report in the form of ``torch.cuda.memory._dump_snapshot``.
 
-PyTorch's memory viewer (pytorch.org/memory_viz) reads it: each IPU is a device. Bytes are those over
-all tiles, a step of time is one operation, and addresses have no meaning but identity.
+PyTorch's memory viewer (pytorch.org/memory_viz) reads it: each IPU is a device. Bytes are those
+over all tiles, a unit of time is one operation, and addresses tell values apart.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The snapshot for PyTorch's memory viewer, read with the functions of torch that feed the viewer."""
+"""The snapshot for PyTorch's memory viewer, read with the functions of torch that feed it."""
 
 import pickle
 from collections import Counter
