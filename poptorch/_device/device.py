@@ -20,11 +20,16 @@ _POLL_S = 0.01
 
 
 class Device:
-    """The device of one executor: the IPU Model, or IPUs of the virtual system."""
+    """The device of one executor: the IPU Model, or IPUs of the virtual system.
+
+    Attributes:
+        returns_zeros: whether a call compiles the program, and returns zeros instead of running it.
+    """
 
     def __init__(self, options: Options):
         self._options = options
         self._refusal = _refusal(options)
+        self.returns_zeros = options.connection_type is ConnectionType.PreCompile
         environment.check()
         if options.offline_ipu_version is not None and environment.is_model_wanted(options):
             raise Error("[useOfflineIpuTarget] an offline target cannot be used together with the "
@@ -91,11 +96,6 @@ class Device:
     def can_run(self) -> bool:
         """Whether the options let the program run here."""
         return not self._refusal
-
-    @property
-    def returns_zeros(self) -> bool:
-        """Whether a call compiles the program, and returns zeros instead of running it."""
-        return self._options.connection_type is ConnectionType.PreCompile
 
     def check_can_run(self) -> None:
         """Raises an AssertionError if the model was compiled for later, or for elsewhere."""
