@@ -301,7 +301,7 @@ def test_parts_of_tensors_are_written():
 
     with wide():
         both = Beside(Parts, options(2))
-        both.train(6)
+        both.train(3)  # the weights grow by hundreds in each update
         both.check()
         both.check_states()
 

@@ -104,7 +104,7 @@ INPUT, MEAN, VAR = torch.randn(4, 2, 3), torch.rand(3), torch.rand(3) + 0.5
 LAYERS = {
     "batch norm": lambda w: F.batch_norm(w.sin(), None, None, training=True),
     "batch norm of inference": lambda w: F.batch_norm(w, MEAN, VAR, w[0], w[1]),
-    "instance norm": lambda w: F.instance_norm(w.sin().unsqueeze(0)),
+    "instance norm": lambda w: F.instance_norm(w.sin().unsqueeze(0), eps=0.1),
     "attention": lambda w: F.scaled_dot_product_attention(w, w.sin(), w, is_causal=True),
     "RReLU": lambda w: F.rrelu(w, 0.25, 0.25, training=True),
     "no dropout": lambda w: F.dropout(w, 0.0),
