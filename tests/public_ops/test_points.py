@@ -78,7 +78,7 @@ def test_nearest_of_nan():
 def test_an_example_without_points(is_compiled):
     run = poptorch.inferenceModel(Nearest(), quiet_options()) if is_compiled else Nearest()
     x, y = torch.zeros(2, 1), torch.zeros(1, 1)
-    with pytest.raises(poptorch.Error, match=r"\[nearest\] point 1 of x belongs to example 3, but y"):
+    with pytest.raises(poptorch.Error, match=r"\[nearest\] point 1 of x belongs to example 3, "):
         run(x, y, torch.tensor([0, 3]), torch.tensor([0]))
     assert run(x, y, torch.tensor([2, 2]), torch.tensor([2])).tolist() == [0, 0]
 

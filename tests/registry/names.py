@@ -89,6 +89,8 @@ EXECUTOR = {
     "DeviceReport.from_json": _REPORT + "test_files",
     "DeviceReport.to_json": _REPORT + "test_files",
     "DeviceReport.to_html": _REPORT + "test_pages",
+    "DeviceReport.to_memory_snapshot":
+        "tests/reports/device/test_snapshot.py::test_memory_at_the_peak",
     "DeviceReport.diff": _REPORT + "test_differences",
     "DeviceReport.opaque_ops": _REPORT + "test_ops_without_a_rule",
     "PoplarExecutor.ir": _API + "test_executor.py::test_reports",

@@ -17,22 +17,53 @@ def test_every_name_has_a_test():
 
 
 def test_graphs_of_both_passes():
-    graphs = []
-
-    returned = []
+    graphs, found = [], []
 
     def keep(graph, inputs):
         if not graphs:
-            returned.append(compiling.returned_results())
+            found.append(compiling.metadata())
         graphs.append(graph)
         return compiling.boxed(lambda arguments: graph(*arguments))
 
     both = compiling.aot_autograd(fw_compiler=keep,
                                   partition_fn=compiling.min_cut_rematerialization_partition)
     x = torch.ones(2, requires_grad=True)
-    torch.compile(lambda x: x.sin() * 2, backend=both)(x).sum().backward()
+    with compiling.backward_at_once():
+        y = torch.compile(lambda x: x.sin() * 2, backend=both)(x)
+    assert len(graphs) == 2
+    y.sum().backward()
     torch.testing.assert_close(x.grad, 2 * torch.ones(2).cos())
-    assert len(graphs) == 2 and returned == [1]
+    (metadata,) = found
+    assert metadata.num_forward_returns == 1
+    assert compiling.is_direct(metadata, 1) and not compiling.is_direct(metadata, 2)
+    assert all(isinstance(kind, compiling.PlainTensorMeta) for kind in metadata.subclass_inp_meta)
+
+
+def test_graphs_that_aot_autograd_calls():
+    """An argument that a call changes, and a result that shares its memory."""
+    found = []
+
+    def keep(graph, inputs):
+        found.append(compiling.metadata())
+        return compiling.boxed(lambda arguments: graph(*arguments))
+
+    both = compiling.aot_autograd(fw_compiler=keep)
+    torch.compile(lambda x: x.add_(1) * 2, backend=both)(torch.ones(2))
+    torch.compile(lambda x: x.view(1, 2), backend=both)(torch.ones(2))
+    assert [compiling.is_direct(metadata, 1) for metadata in found] == [False, False]
+
+
+def test_untraced_functions():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    inner = compiling.untraced(lambda x: x.sin())
+    torch.compile(lambda x: inner(x + 1) * 2, backend=backend)(torch.ones(2))
+    names = [str(node.target) for graph in graphs for node in graph.graph.nodes]
+    assert len(graphs) == 2 and not any("sin" in name for name in names)
 
 
 def test_dimension_order():
