@@ -109,7 +109,7 @@ def _device_state(compiled) -> dict[str, torch.Tensor]:
             continue
         is_same = executable.is_same_in_replicas(state.path)
         if not (on_host and is_same):
-            values = read_replicas(executable, state).view(torch_dtype(state.dtype))
+            values = read_replicas(executable, state).flatten().view(torch_dtype(state.dtype))
             values = values.view(executable.replicas, *state.sizes)
             out[state.path] = values[0] if is_same else values
     return out
