@@ -99,9 +99,9 @@ Entry read_entry(HeaderReader& in) {
     in.expect(':');
     if (key == "dtype") {
       const std::string name = in.string();
-      const auto at = std::find(format_names.begin(), format_names.end(), name);
-      if (at == format_names.end()) in.fail(concat("unknown dtype ", name));
-      entry.type.dtype = static_cast<DType>(at - format_names.begin());
+      const std::optional<DType> dtype = dtype_of_safetensors(name);
+      if (!dtype) in.fail(concat("unknown dtype ", name));
+      entry.type.dtype = *dtype;
     } else if (key == "shape") {
       entry.type.sizes = in.integers();
     } else if (key == "data_offsets") {
@@ -127,6 +127,16 @@ void skip_metadata(HeaderReader& in) {
 
 }  // namespace
 
+std::string_view safetensors_name(DType dtype) {
+  return format_names[static_cast<size_t>(dtype)];
+}
+
+std::optional<DType> dtype_of_safetensors(std::string_view name) {
+  const auto at = std::find(format_names.begin(), format_names.end(), name);
+  if (at == format_names.end()) return std::nullopt;
+  return static_cast<DType>(at - format_names.begin());
+}
+
 std::string pack_constants(const Module& module) {
   const std::set<std::string> hashes = used_hashes(module);
   if (hashes.empty()) return {};
@@ -135,7 +145,7 @@ std::string pack_constants(const Module& module) {
   for (const std::string& hash : hashes) {
     const Type& type = module.constants.at(hash)->type;
     header += concat(header.empty() ? "{" : ",", "\"", hash, "\":{\"dtype\":\"",
-                     format_names[static_cast<size_t>(type.dtype)], "\",\"shape\":",
+                     safetensors_name(type.dtype), "\",\"shape\":",
                      list_text(type.sizes), ",\"data_offsets\":",
                      list_text({offset, offset + type.bytes()}), "}");
     offset += type.bytes();

@@ -3,12 +3,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "ir/graph.h"
 
 namespace poptorch::ir {
+
+// The format's name of a dtype, and the dtype of a name; none: the IR does not have it.
+std::string_view safetensors_name(DType dtype);
+std::optional<DType> dtype_of_safetensors(std::string_view name);
 
 // The constants that some op names by hash, as the bytes of a file; empty when there is none.
 std::string pack_constants(const Module& module);

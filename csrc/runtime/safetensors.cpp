@@ -1,9 +1,10 @@
 // Reads and writes files of tensors in the safetensors format.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
+#include "ir/constants_file.h"
 #include "runtime/formats.h"
 #include "runtime/json.h"
 #include "support/error.h"
@@ -12,22 +13,14 @@ namespace poptorch::runtime {
 
 namespace {
 
-using ir::DType;
-
-constexpr std::array<std::pair<std::string_view, DType>, 10> names = {{
-    {"BOOL", DType::boolean}, {"U8", DType::u8}, {"I8", DType::i8}, {"I16", DType::i16},
-    {"I32", DType::i32}, {"I64", DType::i64}, {"F16", DType::f16}, {"BF16", DType::bf16},
-    {"F32", DType::f32}, {"F64", DType::f64}}};
-
 View read_entry(const Json& entry, std::string_view data, const std::string& name,
                 const std::string& where) {
   View view;
   const std::string& dtype = entry["dtype"].string();
-  const auto known = std::find_if(names.begin(), names.end(),
-                                  [&](const auto& row) { return row.first == dtype; });
-  USER_CHECK(known != names.end(), "[load] ", where, ": ", name, " has the type ", dtype,
+  const std::optional<ir::DType> known = ir::dtype_of_safetensors(dtype);
+  USER_CHECK(known, "[load] ", where, ": ", name, " has the type ", dtype,
              ", which poptorch does not have. Convert it to one that it has.");
-  view.dtype = known->second;
+  view.dtype = *known;
   for (const Json& size : entry["shape"].list()) view.shape.push_back(size.integer());
   const Json::List& range = entry["data_offsets"].list();
   const ir::Type type{view.dtype, view.shape, {}};
@@ -66,15 +59,13 @@ std::string write_safetensors(const std::vector<std::pair<std::string, View>>& t
   });
   std::string header, data;
   for (const auto& [name, view] : sorted) {
-    const auto row = std::find_if(names.begin(), names.end(),
-                                  [&](const auto& one) { return one.second == view.dtype; });
     std::string shape;
     for (const int64_t size : view.shape) shape += concat(shape.empty() ? "" : ",", size);
     const size_t begin = data.size();
     data.append(reinterpret_cast<const char*>(view.data), view.bytes());
-    header += concat(header.empty() ? "{" : ",", quoted(name), ":{\"dtype\":\"", row->first,
-                     "\",\"shape\":[", shape, "],\"data_offsets\":[", begin, ",", data.size(),
-                     "]}");
+    header += concat(header.empty() ? "{" : ",", quoted(name), ":{\"dtype\":\"",
+                     ir::safetensors_name(view.dtype), "\",\"shape\":[", shape,
+                     "],\"data_offsets\":[", begin, ",", data.size(), "]}");
   }
   header += header.empty() ? "{}" : "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
