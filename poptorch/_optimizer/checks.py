@@ -82,23 +82,28 @@ def parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 yield path + name, parameter
 
 
-def check_members(optimizer: torch.optim.Optimizer, module: torch.nn.Module,
-                  where: str) -> tuple[int, int]:
-    """The number of an optimizer's parameters that do not belong to the module, and of all its
-    parameters.
+class MemberCheck:
+    """Checks that optimizers train the module of an executor."""
 
-    Raises an Error if it holds no parameter of the module, or a trained one twice. ``where`` is for
-    the message.
-    """
-    own = {id(parameter): name for name, parameter in parameters(module)}
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if own and not held & own.keys():
-        raise Error(f"[{where}] the optimizer {type(optimizer).__name__} holds {len(held)} "
-                    f"parameters, none of them is one of the {len(own)} of the wrapped "
-                    f"{type(module).__name__}, so nothing would be trained. Make it of "
-                    f"parameters() of the module that is wrapped.")
-    _check_single(optimizer, own, where)
-    return len(held - own.keys()), len(held)
+    def __init__(self, module: torch.nn.Module):
+        self._module, self._has_warned = module, False
+
+    def __call__(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        """Raises an Error if an optimizer holds no parameter of the module, or a trained one twice.
+        Warns once of parameters that do not belong to the module. ``where`` is for the error."""
+        own = {id(parameter): name for name, parameter in parameters(self._module)}
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        kind, model = type(optimizer).__name__, type(self._module).__name__
+        if own and not held & own.keys():
+            raise Error(f"[{where}] the optimizer {kind} holds {len(held)} parameters, none of "
+                        f"them is one of the {len(own)} of the wrapped {model}, so nothing would "
+                        f"be trained. Make it of parameters() of the module that is wrapped.")
+        _check_single(optimizer, own, where)
+        others = len(held - own.keys())
+        if others and not self._has_warned:
+            self._has_warned = True
+            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
+                           "%s; this executor does not train them.", others, len(held), kind, model)
 
 
 def _check_single(optimizer: torch.optim.Optimizer, names: dict[int, str], where: str) -> None:

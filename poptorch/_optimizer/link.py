@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 
 from poptorch._base import interrupts
-from poptorch._base.logging import logger
 from poptorch._base.torch_private.modes_off import computes_values
 from poptorch._base.types import real_dtype
 from poptorch._optimizer import checks, update
@@ -66,7 +65,7 @@ class OptimizerLink:
         self._watch = checks.AttributeWatch(relax)
         self._programs: list[_Program] = []
         self._current: _Program | None = None
-        self._has_warned_of_others = False
+        self._member_check = checks.MemberCheck(module)
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
@@ -75,19 +74,11 @@ class OptimizerLink:
         device_settings.shared(optimizer, groups_of(optimizer))
         is_known = where == "setOptimizer" and optimizer is self.optimizer
         if not is_known or self._current is None or self._current.settings.has_other_members():
-            self._check_members(optimizer, where)
+            self._member_check(optimizer, where)
         use_saved_form(optimizer)
         self._watch.look(optimizer)
         self.optimizer = optimizer
         self._states.use(optimizer)
-
-    def _check_members(self, optimizer: torch.optim.Optimizer, where: str) -> None:
-        others, held = checks.check_members(optimizer, self._module, where)
-        if others and not self._has_warned_of_others:
-            self._has_warned_of_others = True
-            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
-                           "%s; this executor does not train them.", others, held,
-                           type(optimizer).__name__, type(self._module).__name__)
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
         """Takes another optimizer, or the same one with other settings. Raises a ValueError if it
@@ -323,7 +314,7 @@ class OptimizerLink:
     def emit_update(self, e, program, gradients: dict, factor: GradientFactor,
                     gathered: dict) -> UpdateLayout:
         self.check_values()
-        self._check_members(self.optimizer, "trainingModel")  # either may have changed since
+        self._member_check(self.optimizer, "trainingModel")  # either may have changed since
         store = self._states.find_store()
         layout = update.emit_update(e, program, gradients, spec_of(self.optimizer),
                                     groups_of(self.optimizer), store.count, factor,

@@ -2,7 +2,6 @@
 
 import torch
 
-from poptorch._base.logging import logger
 from poptorch._optimizer import checks
 from poptorch._optimizer.gradient_factor import GradientFactor
 from poptorch.errors import Error
@@ -18,18 +17,13 @@ class StepOnHost:
     what = ""  # how step() runs, for messages
 
     def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer):
-        self._module, self._has_warned_of_others = module, False
+        self._module, self._member_check = module, checks.MemberCheck(module)
         self._current = None  # the layout of the current program
         self._iterations = 1
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
-        others, held = checks.check_members(optimizer, self._module, where)
-        if others and not self._has_warned_of_others:
-            self._has_warned_of_others = True
-            logger.warning("%d of the %d parameters of the optimizer %s do not belong to the model "
-                           "%s; this executor does not train them.", others, held,
-                           type(optimizer).__name__, type(self._module).__name__)
+        self._member_check(optimizer, where)
         self.optimizer = optimizer
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
