@@ -147,25 +147,22 @@ class _Comparison:
 
 def tensors_in(template) -> Iterator[int]:
     """The indices of the tensors in a template."""
-    if type(template) is int:
-        yield template
-        return
-    kind, *rest = template
-    if kind is list or kind is tuple:
-        for one in rest:
-            yield from tensors_in(one)
-    elif kind is dict:
-        for _, one in rest:
-            yield from tensors_in(one)
+    return (leaf for leaf in _leaves_in(template) if type(leaf) is int)
 
 
 def numbers_in(template) -> int:
     """How many numbers a template has."""
-    if type(template) is int:
-        return 0
-    kind, *rest = template
-    if kind == "number":
-        return 1
+    return sum(type(leaf) is not int and leaf[0] == "number" for leaf in _leaves_in(template))
+
+
+def _leaves_in(template) -> Iterator:
+    """The parts of a template that are not containers."""
+    kind = None if type(template) is int else template[0]
     if kind is list or kind is tuple:
-        return sum(map(numbers_in, rest))
-    return sum(numbers_in(one) for _, one in rest) if kind is dict else 0
+        for one in template[1:]:
+            yield from _leaves_in(one)
+    elif kind is dict:
+        for _, one in template[1:]:
+            yield from _leaves_in(one)
+    else:
+        yield template

@@ -102,11 +102,8 @@ def _assign(e, program, layout: StepLayout, what: tuple, value) -> None:
     tensor = layout.params[name] if kind == "param" else layout.states[name]
     path = name if kind == "param" else program_path(name)
     value = e.reshape(e.cast(value, tensor.dtype), list(tensor.shape))
-    if path in program.shards.weights:
-        part = program.shards.part(e, value)
-        e.plain("assign", [part], {"path": path}, [])
-    else:
-        e.plain("assign", [value], {"path": path}, [])
+    stored = program.shards.part(e, value) if path in program.shards.weights else value
+    e.plain("assign", [stored], {"path": path}, [])
     program.updated.add(path)
     program.bound[UPDATED + name if kind == "param" else path] = lambda: value
 
