@@ -353,7 +353,7 @@ class TensorKind:
 
     def __init__(self, dtype: object, sizes: Sequence[int]) -> None: ...
     def matches(self, object: object) -> bool:
-        """Whether it is such a tensor, of the class torch.Tensor or torch.nn.Parameter."""
+        """Whether an object has this kind, and the class torch.Tensor or torch.nn.Parameter."""
     def empty(self) -> Any:
         """An uninitialized contiguous one."""
 

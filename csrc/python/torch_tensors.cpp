@@ -31,7 +31,7 @@ class TensorKind {
   // Whether an object is a tensor of this kind, and of the class torch.Tensor or Parameter.
   bool matches(py::handle object) const;
   // Where a tensor of this kind lies, if a program can read it there: its elements lie one after
-  // the other. Null: it is of another kind, it has to be copied, or it has no memory.
+  // the other. Null: its kind differs, it has to be copied, or it has no memory.
   const void* address(py::handle object, bool may_require_grad) const;
   // An uninitialized contiguous one: torch's functions take twice as long, as they read arguments
   // of Python's.
@@ -290,7 +290,7 @@ void bind_torch_tensors(py::module_& module) {
       .def(py::init<const py::object&, std::vector<int64_t>>(), py::arg("dtype"),
            py::arg("sizes"))
       .def("matches", &TensorKind::matches, py::arg("object"),
-           "Whether it is such a tensor, of the class torch.Tensor or torch.nn.Parameter.")
+           "Whether an object has this kind, and the class torch.Tensor or torch.nn.Parameter.")
       .def("empty", &TensorKind::empty, "An uninitialized contiguous one.");
   module.def(
       "all_match",

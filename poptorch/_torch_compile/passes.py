@@ -15,7 +15,7 @@ from poptorch.errors import Error
 
 
 class Passes:
-    """What AOTAutograd made of one graph.
+    """The forward and the backward graph that AOTAutograd makes from one graph.
 
     Attributes:
         forward: the forward graph, or the only one.
@@ -102,7 +102,7 @@ class _Function(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """A backward pass of which no derivative is known."""
+    """A backward pass without a derivative."""
 
     @staticmethod
     def forward(ctx, anchor, passes, saved, gradients):
