@@ -21,10 +21,10 @@ void Deadline::expire() const {
   const double timeout = 1e-9 * static_cast<double>(timeout_ns_);
   const auto seconds = [](int64_t ns) { return std::round(1e-5 * static_cast<double>(ns)) / 1e4; };
   throw UserError(concat("[call] the call was stopped after ", seconds(now_ns() - begun_ns_),
-                         " s, of which it waited ", seconds(waited_ns_),
-                         " s for other calls of the model. Its timeout is ", timeout,
-                         " s. Increase the timeout, or pass a smaller batch; load the model once "
-                         "more for calls that should not wait."),
+                         " s (waiting for other calls of the model: ", seconds(waited_ns_),
+                         " s). Its timeout is ", timeout, " s. Increase the timeout, or pass a "
+                         "smaller batch; load the model once more for calls that should not "
+                         "wait."),
                   "TimeoutError");
 }
 
