@@ -91,7 +91,7 @@ OF_100_PARAMETERS = Workload("linears", partial(networks.linears, 50), vectors(8
 SERVED = [
     Workload("served-mlp", networks.mlp, vectors(64), 1),
     Workload("served-convnet", networks.digits_convnet, _digits, 1, has_images=True),
-    Workload("served-bert", partial(networks.bert, 2), _bert, 1, "adamw"),
+    Workload("served-bert", partial(networks.text_classifier, 2), tokens(30522, 32), 1),
 ]
 # The network of another workload, several iterations a call.
 IN_LOOPS = {workload.name for workload in WORKLOADS if workload.device_iterations > 1}
