@@ -32,6 +32,8 @@ class Call:
     def __init__(self, executable, interface, options):
         program, spec = interface.program, interface.spec
         self._executable = executable
+        if options.timeout_s is not None:
+            executable.set_timeout(options.timeout_s)
         self._rebuild = interface.outputs.unflatten
         self._streams = executable.streams()
         self._position = {stream.name: i for i, stream in enumerate(self._streams)}
