@@ -35,7 +35,7 @@ def run(arguments) -> int:
     """Prints what of a model differs from PyTorch; 2 if anything does, else 0."""
     module, model = model_file.read(arguments.model, "compare")
     inputs = tuple(map(_drawn, arguments.shape)) or model_file.inputs(
-        module, "compare", " Give shapes of the arguments with --shape.")
+        module, "compare", " Pass the shapes of the arguments with --shape.")
     options = Options()
     if arguments.options is not None:
         options.loadFromFile(arguments.options)
