@@ -21,9 +21,10 @@ def add_arguments(parser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", help="file.py:Name of a class, function or module")
     parser.add_argument("--shape", action="append", default=[],
-                        help="shape of an argument, once for each: 8,16 (random floats) or 8:int10 (random whole "
-                        "numbers below 10). Default: the variable `inputs` of the file, which "
-                        "is a tuple of the arguments or a function that returns one")
+                        help="shape of an argument, once for each: 8,16 (random floats) or "
+                        "8:int10 (random whole numbers below 10). Default: the variable `inputs` "
+                        "of the file, which is a tuple of the arguments or a function that "
+                        "returns one")
     parser.add_argument("--training", action="store_true",
                         help="train; the last result is the loss")
     parser.add_argument("--steps", type=int, default=1, help="number of steps; default: 1")

@@ -79,10 +79,10 @@ class ModelDevice:
             if holder is None:
                 _holders[ipu_id] = weakref.ref(self)
                 return
-        raise Busy(f"[useIpuId] the executor {holder._options.model_name!r} holds device {ipu_id}, "
-                   f"which {self._options.model_name!r} needs too. Call detachFromDevice() or "
-                   f"destroy() on the first one, choose another device, or set "
-                   f"POPTORCH_WAIT_FOR_IPU=1 to wait for it.",
+        raise Busy(f"[useIpuId] device {ipu_id} is held by another executor "
+                   f"({holder._options.model_name}), and {self._options.model_name} needs it too. "
+                   f"Call detachFromDevice() or destroy() on the other executor first, choose "
+                   f"another device, or set POPTORCH_WAIT_FOR_IPU=1 to wait for it.",
                    lambda: self._holder() is None)
 
     def _holder(self) -> "ModelDevice | None":

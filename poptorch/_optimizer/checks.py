@@ -96,8 +96,8 @@ class MemberCheck:
         kind, model = type(optimizer).__name__, type(self._module).__name__
         if own and not held & own.keys():
             raise Error(f"[{where}] none of the {len(held)} parameters of the optimizer {kind} is "
-                        f"one of the {len(own)} parameters of the wrapped {model}, so nothing would "
-                        f"be trained. Create the optimizer from parameters() of that module.")
+                        f"one of the {len(own)} parameters of the wrapped {model}, so nothing "
+                        f"would be trained. Create the optimizer from parameters() of that module.")
         _check_single(optimizer, own, where)
         others = len(held - own.keys())
         if others and not self._has_warned:
