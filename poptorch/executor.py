@@ -259,7 +259,7 @@ class PoplarExecutor:
         user_model = self.__dict__.get("_user_model")
         if user_model is None or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
-        return module_attribute(user_model, name)
+        return module_attribute(user_model, name, type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         user_model = self.__dict__.get("_user_model")

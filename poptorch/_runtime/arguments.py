@@ -276,7 +276,7 @@ class Arguments:
             raise Error(
                 f"[arguments] {leaf.path}: the first dimension must hold {self._formula} "
                 f"micro-batches of equal size, got {leaf.shape}. Pass a multiple of {n}, for "
-                f"instance by means of poptorch.DataLoader.")
+                f"example with poptorch.DataLoader.")
 
     # -- later calls ---------------------------------------------------------------------------
 

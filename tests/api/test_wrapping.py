@@ -140,6 +140,14 @@ def test_only_modules_are_wrapped(wrap, model, words):
     assert str(raised.value) == f"[{wrap.__name__}] model must be a torch.nn.Module, got {words}"
 
 
+def test_misspelt_members_get_a_suggestion():
+    model = poptorch.inferenceModel(Net())
+    with pytest.raises(AttributeError, match="'compileAndExprt'. Did you mean compileAndExport?"):
+        model.compileAndExprt("net.poptorch", X)
+    with pytest.raises(AttributeError, match="no attribute 'nothing_like_it'$"):
+        model.nothing_like_it
+
+
 @pytest.mark.parametrize("options, words", [
     ({"deviceIterations": 2}, "got dict. Pass poptorch.Options.fromDict(...)."),
     ({}, "got dict. Pass"), ([], "got list. Pass poptorch.Options() with"),
