@@ -60,7 +60,7 @@ void Program::read_manifest(const std::string& name) {
   const bool is_bundle = format == "poptorch bundle";
   USER_CHECK(is_bundle || format == "poptorch executable", "[load] ", path_,
              " is not a compiled model: its format is ", format,
-             ". Give the file that save() or compileAndExport() wrote.");
+             ". Pass a file that save() or compileAndExport() wrote.");
   USER_CHECK(manifest["format_version"].integer() == format_version, "[load] ", path_,
              " has format_version ", manifest["format_version"].integer(), ", this is ",
              format_version, ". Use the version of poptorch that wrote it, or export the model ",

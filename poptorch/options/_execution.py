@@ -148,7 +148,7 @@ class Execution(OptionGroup, part_of="Options"):
         if output_mode is OutputMode.EveryN:
             if output_return_period is None:
                 raise ValueError("[outputMode] OutputMode.EveryN needs output_return_period, got "
-                                 "None. Give the N of \"every N\".")
+                                 "None. Pass a period of at least 1.")
             period = _PERIOD(output_return_period, "outputMode")
         self._set("output_mode", output_mode)
         return self._set("output_return_period", period)
