@@ -114,7 +114,8 @@ class CompiledGraph:
     def _call_executor(self, arguments: list) -> tuple:
         for place, order in self._orders:
             arguments[place] = arguments[place].permute(order)
-        return self._executor(*arguments)
+        with torch.autocast("cpu", enabled=False):  # the graph has the casts of autocast
+            return self._executor(*arguments)
 
     def _program_of(self, arguments: list[torch.Tensor]) -> "_C.GraphProgram | None":
         """What :attr:`program` is; the arguments are as the executor takes them."""
