@@ -364,6 +364,60 @@ def addresses(kinds: list[TensorKind], tensors: list[Any], may_require_grad: boo
 def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
+class GraphProgram:
+    """A program of a graph of torch.compile, with tensors.
+
+    Args:
+        executable: the program.
+        arguments: of each the number of its stream (-1: the program does not use it), the dtypes on
+            the device and in the graph, sizes and strides.
+        results: of each the same; or the number of the argument that it is, and whether it is the
+            converted one; or None.
+        convert: makes an argument that does not fit into one with the dtype, sizes and strides; it
+            is called with the number of the argument, and the argument.
+        recordings: while it is not empty, ``run`` returns None.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        arguments: list[tuple[Any, ...]],
+        results: list[tuple[Any, ...] | None],
+        convert: Callable[[int, Any], Any],
+        recordings: list[Any],
+    ) -> None: ...
+    def run(self, arguments: list[Any]) -> list[Any] | None:
+        """The results; None: torch does not compute values now."""
+
+class GraphCall:
+    """A function of a graph's arguments, which gives its results as a tuple.
+
+    Args:
+        forward: a function of the list of the arguments, which gives the list of its results. Once
+            it has run, its attribute ``program`` runs later calls, unless that is None.
+    """
+
+    def __init__(self, forward: Callable[[list[Any]], list[Any]]) -> None: ...
+    def differentiate(
+        self,
+        backward: Callable[[list[Any]], list[Any]],
+        backward_once: Callable[[list[Any]], Sequence[Any]],
+        returned: int,
+        is_reached: list[bool],
+        with_grad: list[int],
+    ) -> None:
+        """Lets the results have a ``grad_fn``.
+
+        Args:
+            backward: like ``forward``; it takes the results of ``forward`` after the first
+                ``returned``, which the caller does not get, and gradients.
+            backward_once: does the same where gradients require grad.
+            returned: the number of results that the caller gets.
+            is_reached: whether each argument gets a gradient.
+            with_grad: the numbers of the results that require grad.
+        """
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
+
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""

@@ -74,8 +74,7 @@ bool is_plain() {
 
 // A tensor without gaps.
 struct Form {
-  // `row`: stream (-1: the program does not use it), dtype on the device, dtype in the graph, sizes,
-  // strides.
+  // `row`: stream (-1: none), dtype on the device and in the graph, sizes, strides.
   explicit Form(const py::tuple& row)
       : stream(row[0].cast<int64_t>()),
         dtype(to_scalar_type(row[1])),
@@ -92,7 +91,7 @@ struct Form {
   bool has_strides(const Tensor& tensor) const;
   Tensor empty(HostPool& pool) const;
 
-  int64_t stream;
+  int64_t stream;  // -1: the program does not use it
   c10::ScalarType dtype, given;
   std::vector<int64_t> sizes, strides;
   size_t bytes;
@@ -165,8 +164,7 @@ class GraphProgram {
   Compiled& executable_;
   std::vector<Form> arguments_;
   std::vector<Result> results_;
-  const py::object convert_;
-  const py::list recordings_;
+  const py::object convert_, recordings_;
   const std::shared_ptr<HostPool> pool_ = HostPool::make();
 };
 
@@ -291,13 +289,11 @@ struct Passes {
 };
 
 // The last reference may be that of a node that ends in a thread without Python's lock.
-struct WithLock {
-  void operator()(Passes* passes) const {
-    if (Py_IsInitialized() == 0) return;
-    const py::gil_scoped_acquire lock;
-    delete passes;
-  }
-};
+void free_with_lock(Passes* passes) {
+  if (Py_IsInitialized() == 0) return;
+  const py::gil_scoped_acquire lock;
+  delete passes;
+}
 
 class GraphBackward : public torch::autograd::Node {
  public:
@@ -350,6 +346,8 @@ Tensors GraphBackward::apply(Tensors&& gradients) {
   try {
     if (!at::GradMode::is_enabled()) return passes_->backward->run(arguments);
     return to_tensors(passes_->backward_once(from_tensors(arguments)));
+  } catch (const c10::Error&) {
+    throw;
   } catch (...) {
     // Torch hands an error of Python on to the caller of backward() as it is.
     set_raised(std::current_exception());
@@ -370,7 +368,7 @@ Tensor GraphBackward::zeros(size_t index) const {
 class GraphCall {
  public:
   explicit GraphCall(py::object forward)
-      : passes_(new Passes{Graph(std::move(forward))}, WithLock()) {}
+      : passes_(new Passes{Graph(std::move(forward))}, &free_with_lock) {}
 
   void differentiate(py::object backward, py::object backward_once, size_t returned,
                      std::vector<bool> is_reached, std::vector<size_t> with_grad) {
@@ -385,29 +383,41 @@ class GraphCall {
   py::tuple call(const py::args& objects) const;
 
  private:
+  // Lets results with grad have a node that leads to the arguments.
+  void add_node(const Tensors& arguments, const Tensors& values) const;
+
   const std::shared_ptr<Passes> passes_;
 };
 
+void GraphCall::add_node(const Tensors& arguments, const Tensors& values) const {
+  torch::autograd::edge_list edges;
+  edges.reserve(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    edges.push_back(passes_->is_reached[i] ? torch::autograd::impl::gradient_edge(arguments[i])
+                                           : torch::autograd::Edge());
+  }
+  const auto node = c10::make_intrusive<GraphBackward>(passes_, std::move(edges));
+  for (const size_t index : passes_->with_grad) {
+    torch::autograd::set_history(values[index], node);
+  }
+  node->save(values);
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  torch::autograd::fire_node_creation_hooks(node);
+#endif
+}
+
 py::tuple GraphCall::call(const py::args& objects) const {
   const Tensors arguments = to_tensors(objects);
-  Tensors values = passes_->forward.run(arguments);
+  const Tensors values = passes_->forward.run(arguments);
   size_t returned = values.size();
   if (passes_->backward) {
-    torch::autograd::edge_list edges;
-    edges.reserve(arguments.size());
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      edges.push_back(passes_->is_reached[i] ? torch::autograd::impl::gradient_edge(arguments[i])
-                                             : torch::autograd::Edge());
-    }
-    const auto node = c10::make_intrusive<GraphBackward>(passes_, std::move(edges));
-    for (const size_t index : passes_->with_grad) {
-      torch::autograd::set_history(values[index], node);
-    }
-    node->save(values);
     returned = passes_->returned;
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
-    torch::autograd::fire_node_creation_hooks(node);
-#endif
+    try {
+      add_node(arguments, values);
+    } catch (python_error& error) {  // of a hook
+      error.restore();
+      throw_raised();
+    }
   }
   py::tuple results(returned);
   for (size_t i = 0; i < returned; ++i) results[i] = from_tensor(values[i]);
@@ -417,10 +427,8 @@ py::tuple GraphCall::call(const py::args& objects) const {
 }  // namespace
 
 void bind_graph_call(py::module_& module) {
-  py::class_<GraphProgram>(module, "GraphProgram",
-                           "A program of a graph of torch.compile, with tensors.")
-      .def(py::init<py::object, const std::vector<py::tuple>&, const py::list&, py::object,
-                    py::list>(),
+  py::class_<GraphProgram>(module, "GraphProgram", "A program of a graph, with tensors.")
+      .def(py::init<py::object, std::vector<py::tuple>, py::list, py::object, py::list>(),
            py::arg("executable"), py::arg("arguments"), py::arg("results"), py::arg("convert"),
            py::arg("recordings"))
       .def(

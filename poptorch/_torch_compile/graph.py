@@ -132,7 +132,7 @@ class CompiledGraph:
                                                                      arguments, strict=True))]
         results: list = [None] * len(self._results)
         for index, source in self._passed:
-            results[index] = source, index >= self.returned
+            results[index] = source, index >= self.returned and source in self._wide
         for index, form, (position, stream) in zip(self._computed, self._forms, outputs,
                                                    strict=True):
             dtype, (given, order) = torch_dtype(stream.dtype), form or (None, None)

@@ -123,6 +123,24 @@ def test_hooks_of_the_node():
     assert seen == [x.grad.tolist()]
 
 
+def test_hooks_of_saved_tensors_that_raise():
+    def pack(tensor):
+        raise KeyError("pack")
+
+    def unpack(tensor):
+        raise KeyError("unpack")
+
+    x = torch.randn(3, requires_grad=True)
+    run = called(lambda x: x.sin(), x)
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack), \
+            pytest.raises(KeyError, match="'pack'"):
+        run(x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        y = run(x).sum()
+    with pytest.raises(KeyError, match="'unpack'"):
+        y.backward()
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_errors_of_a_backward_pass(is_first):
     options = quiet_options()
