@@ -183,6 +183,16 @@ class PoplarExecutor:
             self._device_reports.log_cycles(program)
         return result
 
+    def _streams_alone(self) -> tuple[Any, list[int], list] | None:
+        """The executable of the current program and :meth:`Call.streams_alone`; None if a call does
+        more than to run the program on these streams."""
+        program = self._programs.current
+        if program is None or program.program.updated or program.reads_states \
+                or self._device.returns_zeros or self._report is not None or self._logs_cycles:
+            return None
+        streams = program.call.streams_alone()
+        return streams and (program.executable, *streams)
+
     def _build(self, options: Options, args: tuple, kwargs: dict, progress,
                placed=lambda ipus: None) -> CompiledModel:
         """Steps 1 to 8: makes a program for arguments like these, and changes nothing else.

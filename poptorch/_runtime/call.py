@@ -206,6 +206,17 @@ class Call:
             if other._streams[position].is_input and other._held[position] is not None:
                 self.bind(stream, other._held[position])
 
+    def streams_alone(self) -> tuple[list[int], list] | None:
+        """The stream of each argument tensor (-1: none) and the streams of the results, by number;
+        None if a call does more than to run the program on them."""
+        if self._is_synthetic or self._updates or self._kept or self._reshaped \
+                or self._host_sites or any(tensor is not None for tensor in self._held):
+            return None
+        arguments = [-1] * len(self._leaves)
+        for position, leaf in self._inputs:
+            arguments[leaf] = position
+        return arguments, [(position, self._streams[position]) for position, _ in self._results]
+
     def run(self, tensors: list[torch.Tensor]):
         """Runs the program on the argument tensors; returns what ``forward`` returns."""
         if self._is_synthetic:
