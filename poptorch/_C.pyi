@@ -364,6 +364,12 @@ def addresses(kinds: list[TensorKind], tensors: list[Any], may_require_grad: boo
 def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
+class FileMap:
+    """The bytes of an open file, mapped: devices read large weights in its pages. The host may
+    write to them, which does not change the file."""
+    def __init__(self, file: int) -> None: ...
+    def __buffer__(self, flags: int) -> memoryview: ...
+
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""

@@ -18,6 +18,7 @@
 #include "python/bind.h"
 #include "python/signal_watch.h"
 #include "python/torch_tensors.h"
+#include "run/file_map.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 #include "tasks/cut.h"
@@ -176,10 +177,13 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
 // `storage` is the address of the torch storage that the bytes belong to.
 bool share_state(Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
                  uintptr_t storage) {
+  if (!self.can_share(path)) return false;
+  auto* begin = static_cast<std::byte*>(to_pointer(ptr));
+  const bool is_mapped = run::FileMap::find({begin, begin + nbytes}) != nullptr;
   // With the GIL: it changes the storage.
-  if (!self.can_share(path) || !allow_sharing(storage)) return false;
+  if (!is_mapped && !allow_sharing(storage)) return false;
   const py::gil_scoped_release released;
-  return self.share_state(path, to_pointer(ptr), nbytes);
+  return self.share_state(path, begin, nbytes);
 }
 
 py::list to_pairs(const std::vector<std::array<int64_t, 2>>& times) {

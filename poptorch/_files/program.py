@@ -62,7 +62,7 @@ class ProgramFile:
         name = "constants.safetensors"
         with self.guard(name, is_its_fault=True):
             constants = self._members.get(name)
-            stored = _C.unpack_constants(constants, name) if constants else None
+            stored = _C.unpack_constants(bytes(constants), name) if constants else None
         with self.guard("partition.json"):
             shares = json.loads(self._needed("partition.json"))
             schema.check(shares, [_SHARE], "partition")
