@@ -393,9 +393,11 @@ def placed_text(module: Module, options: Mapping[str, object] = ...,
 
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
-    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
+    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...,
+    is_proved: bool = False,
 ) -> Executable:
-    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports."""
+    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports. Of
+    one that is proved without checking its rules and its plan."""
 
 def place(module: Module) -> list[dict[str, Any]]:
     """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""

@@ -155,13 +155,16 @@ place::Share share_from(const py::dict& row) {
 
 std::unique_ptr<Executable> assemble_text(
     const std::string& text, const py::dict& items, const ir::Module* constants,
-    std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares) {
+    std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares,
+    bool is_proved) {
   const CompileOptions options = to_options(items);
   Reports known;
   known.texts = std::move(texts);
   for (const py::dict& row : shares) known.shares.push_back(share_from(row));
   const py::gil_scoped_release released;
-  return compile_planned(ir::parse(text, constants), options, std::move(known));
+  std::unique_ptr<ir::Module> module = ir::parse(text, constants);
+  known.texts.emplace_back("plan", text);
+  return compile_planned(std::move(module), options, std::move(known), is_proved);
 }
 
 void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) {
@@ -318,11 +321,11 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("steps", &steps, "The steps with a text, in their order.")
       .def("op_report",
            [](const Executable& self, bool algorithms) {
-             return algorithms ? self.reports.algorithms : self.reports.ops;
+             return algorithms ? self.counts().algorithms : self.counts().ops;
            },
            py::arg("algorithms") = false)
       .def("shares", &shares, "What runs where: a row for each stage.")
-      .def("memory_report", [](const Executable& self) { return self.reports.memory_bytes; })
+      .def("memory_report", [](const Executable& self) { return self.counts().memory_bytes; })
       .def("timestamps", &timestamps)
       .def("stream_times", &stream_times, py::arg("stream"))
       .def("constants", [](const Executable& self) { return py::bytes(self.constants()); })
@@ -427,8 +430,9 @@ void bind_executable(py::module_& module) {
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),
-             py::arg("shares") = std::vector<py::dict>(),
-             "Makes an executable of planned IR text.");
+             py::arg("shares") = std::vector<py::dict>(), py::arg("is_proved") = false,
+             "Makes an executable of planned IR text; of one that is proved without checking its "
+             "rules and its plan.");
 }
 
 }  // namespace poptorch::python
