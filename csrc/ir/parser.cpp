@@ -10,9 +10,12 @@ namespace poptorch::ir {
 
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_char(char c) { return is_letter(c) || is_digit(c) || c == '.'; }
+// Not functions: as arguments they would be called by address, for each character.
+constexpr auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+constexpr auto is_letter = [](char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+};
+constexpr auto is_name_char = [](char c) { return is_letter(c) || is_digit(c) || c == '.'; };
 
 // Characters, words and messages: independent of the IR.
 class Reader {

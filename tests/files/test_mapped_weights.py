@@ -2,15 +2,20 @@
 
 import contextlib
 import gc
+import json
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 import poptorch
+from poptorch import _C
+from poptorch._files import tensors
 from tests.helpers import quiet_options
 
 WIDTH = 1024
@@ -118,3 +123,34 @@ def test_weights_that_runs_change_are_copies(tmp_path):
     again = poptorch.load(path)
     assert memory_of("self", path)["maps"] == 0
     assert torch.equal(again(x, x)[1], model(x, x)[1])
+
+
+def test_a_system_without_maps(tmp_path, monkeypatch):
+    model, path = saved(tmp_path)
+
+    class NoMap:
+        def __init__(self, file):
+            raise OSError("no maps here")
+
+    monkeypatch.setattr(_C, "FileMap", NoMap)
+    again, x = poptorch.load(path), torch.tensor([3, 5])
+    assert torch.equal(again(x), model(x)) and memory_of("self", path)["maps"] == 0
+
+
+@pytest.mark.parametrize("change", [
+    lambda entry: entry.update(data_offsets=[0, 8]),
+    lambda entry: entry.update(data_offsets=[4, 16]),
+    lambda entry: entry.update(shape=[4, 1]),
+    lambda entry: entry.update(shape=[-1, -3]),
+    lambda entry: entry.update(dtype="F64"),
+    lambda entry: entry.update(dtype="I0"),
+])
+def test_tensors_that_do_not_fill_their_member(change):
+    data = tensors.packed({"w": torch.arange(3.0)})
+    assert torch.equal(tensors.unpacked(data)["w"], torch.arange(3.0))
+    size = struct.unpack_from("<Q", data)[0]
+    entries = json.loads(data[8:8 + size])
+    change(entries["w"])
+    header = json.dumps(entries).encode()
+    with pytest.raises((ValueError, KeyError)):
+        tensors.unpacked(struct.pack("<Q", len(header)) + header + data[8 + size:])
