@@ -365,8 +365,7 @@ def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
 class FileMap:
-    """The bytes of an open file, mapped: devices read large weights in its pages. The host may
-    write to them, which does not change the file."""
+    """The bytes of an open file, mapped. Writing to them does not change the file."""
     def __init__(self, file: int) -> None: ...
     def __buffer__(self, flags: int) -> memoryview: ...
 
@@ -374,12 +373,9 @@ def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""
 
-def compile(
-    module: Module,
-    options: Mapping[str, object] = ...,
-    progress: Callable[[str], None] | None = None,
-    placed: Callable[[int], None] | None = None,
-) -> Executable:
+def compile(module: Module, options: Mapping[str, object] = ...,
+            progress: Callable[[str], None] | None = None,
+            placed: Callable[[int], None] | None = None) -> Executable:
     """Compiles a translated module, which is emptied. Calls ``progress(step)`` before each step,
     and ``placed(ipus)`` after place, with the IPUs of one replica.
 
@@ -441,18 +437,13 @@ def aten_allocations() -> int:
 
 def isa() -> str:
     """The instruction set that kernels use: ``base``, ``avx2``, ``avx512`` or ``amx``."""
-
 def machine_isas() -> list[str]:
     """The instruction sets that vector kernels can use on this machine, lowest first."""
-
 def set_isa(name: str) -> None:
     """For tests: sets POPTORCH_ISA, for programs that are compiled from now on."""
-
 def gemm_by() -> str:
     """What computes f32 products of matrices: "loops" of our own or a "library"."""
-
 def set_gemm(name: str) -> None:
     """For tests: sets POPTORCH_GEMM, for programs that are compiled from now on."""
-
 def has_bf16x3_gemm() -> bool:
     """Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts."""

@@ -15,8 +15,8 @@ namespace poptorch::plan {
 namespace {
 
 std::string describe(const Content& content) {
-  return concat(content.name(), " at ", content.addr, " to ", content.addr + content.bytes, " (time ",
-                content.span.begin, " to ", content.span.end, ")");
+  return concat(content.name(), " at ", content.addr, " to ", content.addr + content.bytes,
+                " (time ", content.span.begin, " to ", content.span.end, ")");
 }
 
 // Walks along time with the set of what is live, by address. As long as none of them overlap,

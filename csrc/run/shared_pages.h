@@ -6,10 +6,10 @@
 //
 // Bytes of a mapped file (run/file_map.h) stay there: the device reads the file's pages.
 //
-// Other bytes move to pages of an anonymous file that the device maps. The host's memory becomes, at
-// its old addresses, a private map of the same file: it reads the same bytes, and its first write
-// to a page gives the host a page of its own (copy on write). The device never sees what is written
-// after `share`.
+// Other bytes move to pages of an anonymous file that the device maps. The host's memory becomes,
+// at its old addresses, a private map of the same file: it reads the same bytes, and its first
+// write to a page gives the host a page of its own (copy on write). The device never sees what is
+// written after `share`.
 //
 // Ownership. The pages live as long as their SharedPages, and their bytes never change meanwhile.
 // The host's memory remains its allocator's: `unshare` makes it plain memory again and must be
@@ -34,8 +34,9 @@ namespace poptorch::run {
 class SharedPages {
  public:
   // The present bytes of `host`, which must be a FileMap's or ordinary memory of this process
-  // (neither a file's nor shared), readable and writable. Memory that is shared already and was not written since
-  // gives the same object again. Null where sharing is not possible: then nothing has changed.
+  // (neither a file's nor shared), readable and writable. Memory that is shared already and was not
+  // written since gives the same object again. Null where sharing is not possible: then nothing has
+  // changed.
   static std::shared_ptr<const SharedPages> share(Range host);
 
   // Memory that is a read-only map of a file, and lives as long as `owner` or longer than this.

@@ -49,7 +49,7 @@ def compiled(wrapped: Wrapped, made: Translated, options: Options,
         placed(entry.ipus)
         progress("assemble")
         try:
-            # Its hashes hold, and its key names the build: this build wrote it, and checked it then.
+            # Its hashes hold, and its key names the build: this build wrote and checked it.
             executable = entry.executable(compile_options, is_proved=True)
         except Error as error:  # compiling it says whether the entry is at fault
             folder.warn(entry.path, error)
