@@ -368,16 +368,17 @@ class GraphCall:
         ``returned``, which the caller gets, and gradients; ``backward_once`` does where these
         require grad. ``is_reached``: of each argument; ``with_grad``: numbers of results."""
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
+class FileMap:
+    """The bytes of an open file, mapped. Writing to them does not change the file."""
+    def __init__(self, file: int) -> None: ...
+    def __buffer__(self, flags: int) -> memoryview: ...
 
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""
-def compile(
-    module: Module,
-    options: Mapping[str, object] = ...,
-    progress: Callable[[str], None] | None = None,
-    placed: Callable[[int], None] | None = None,
-) -> Executable:
+def compile(module: Module, options: Mapping[str, object] = ...,
+            progress: Callable[[str], None] | None = None,
+            placed: Callable[[int], None] | None = None) -> Executable:
     """Compiles a translated module, which is emptied. Calls ``progress(step)`` before each step,
     and ``placed(ipus)`` after place, with the IPUs of one replica.
 
@@ -389,9 +390,11 @@ def placed_text(module: Module, options: Mapping[str, object] = ...,
     """As ``compile``, up to place: the text, and no executable."""
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
-    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
+    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...,
+    is_proved: bool = False,
 ) -> Executable:
-    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports."""
+    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports. Of
+    one that is proved without checking its rules and its plan."""
 def place(module: Module) -> list[dict[str, Any]]:
     """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""
 def cut_tasks(module: Module) -> None: ...  # step 4, in place: tasks in the micro-batch's graph

@@ -33,7 +33,9 @@ std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOpt
     constants = ir::unpack_constants(archive["constants.safetensors"], archive.path());
   }
   const std::string text(archive["plan.ir"]);
-  return compile_planned(ir::parse(text, constants.get()), options);
+  Reports known;
+  known.texts.emplace_back("plan", text);
+  return compile_planned(ir::parse(text, constants.get()), options, std::move(known));
 }
 
 }  // namespace

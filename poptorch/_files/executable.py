@@ -122,16 +122,19 @@ class File(ProgramFile):
                  decoder: Decoder | None = None):
         super().__init__(filename, contents or archive.read(filename, archive.MODEL))
         self._decoder = decoder or self.decoder()
-        self._state = self._tensors("state.safetensors")
+        self._state = self._tensors("state.safetensors", in_place=True)
 
     def decoder(self) -> Decoder:
         """What makes the objects of the file's documents."""
-        return Decoder({**self._tensors("weights.safetensors"),
+        programs = self.manifest.get("programs", {"": self.manifest})
+        # Of weights that no program changes, the module and the device use the file's own pages.
+        is_fixed = not any(program["training"] for program in programs.values())
+        return Decoder({**self._tensors("weights.safetensors", in_place=is_fixed),
                         **self._tensors("tensors.safetensors")})
 
-    def _tensors(self, name: str) -> dict[str, torch.Tensor]:
+    def _tensors(self, name: str, in_place: bool = False) -> dict[str, torch.Tensor]:
         with self.guard(name):
-            return tensors.unpacked(self._members.get(name, b""))
+            return tensors.unpacked(self._members.get(name, b""), in_place)
 
     def __contains__(self, document: str) -> bool:
         return f"{document}.json" in self._members
