@@ -21,7 +21,8 @@ assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles all of csrc but kernels and python,
-``python setup.py build_runner`` links a poptorch-run without torch that needs no other file,
+``python setup.py build_runner`` links a poptorch-run without torch that needs no other file, with
+``--program FILE --cpu avx2`` one that has only what the program in FILE needs,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
 ``python setup.py build_asan`` the loader of ``make fuzz-files``, with AddressSanitizer,
@@ -80,12 +81,23 @@ TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
 ASAN = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS".split()
 LOADER = "tests/fuzz/asan/load_files.cpp"
+# Of a runner for chosen programs, by the instruction set that it is for: floats of a vector, and the
+# level of csrc/kernels/simd/each_isa.h.
+LEVELS = {"base": (4, "base"), "avx2": (8, "avx2"), "avx512": (16, "avx512"),
+          "amx": (16, "avx512")}
+SMALL = "-ffunction-sections -fdata-sections -fno-pic -fno-pie -DPOPTORCH_CHOSEN".split()
 
 
 def test_flags(source, build):
     """What a test build, such as "tsan", adds to the flags; None: it takes the same object."""
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
+    if build.startswith("runner_"):
+        cpu = build.removeprefix("runner_")
+        width, level = LEVELS[cpu]
+        return [*SMALL, *([] if source.startswith(HOT) or DEBUG else ["-Os"]),
+                f"-DPOPTORCH_ONLY_ISA={cpu}", f"-DPOPTORCH_ONLY_WIDTH={width}",
+                f"-DPOPTORCH_ONLY_TABLE={level}"]
     if build == "asan":
         return ASAN if reads_files(source) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.
@@ -165,6 +177,27 @@ def products(torch, inplace):
         ("lib/poptorch-run", is_program,
          link_flags(core, search=["$ORIGIN", *here, *bin_folders], shared=False)),
     ]
+
+
+def native_level():
+    """The key of ``LEVELS`` that is the best one of this machine (csrc/support/isa.cpp)."""
+    flags = set(re.search(r"flags\s*:(.*)|$", Path("/proc/cpuinfo").read_text())[0].split())
+    needs = {"avx2": {"avx2", "fma", "f16c"},
+             "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+             "amx": {"amx_tile", "amx_bf16"}}
+    level = "base"
+    for name, needed in needs.items():
+        if not needed <= flags:
+            break
+        level = name
+    return level
+
+
+def registered_names(objects):
+    """The names in AT_LOAD of object files, in the order of the sources."""
+    symbols = subprocess.run(["nm", "-p", "--defined-only", *objects], check=True, text=True,
+                             stdout=subprocess.PIPE).stdout
+    return re.findall(r" T poptorch\.(\S+)$", symbols, flags=re.MULTILINE)
 
 
 def level_of(source):
@@ -392,12 +425,61 @@ class BuildRunner(BuildCore):
     description = "link a poptorch-run without torch that needs no other file"
     folder = OBJECTS
 
+    user_options = [("program=", None, "files of the only programs that it is to run"),
+                    ("cpu=", None, "with program: its instruction set, native or one of "
+                                   + ", ".join(LEVELS))]
+    flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
+             "-Wl,-Bdynamic", "-ldl"]
+
+    def initialize_options(self):
+        self.program, self.cpu = None, "native"
+
     def run(self):
-        flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
-                 "-Wl,-Bdynamic", "-ldl"]
         chosen = [source for source in sources() if not is_for_torch(source)]
-        build_files([ROOT / "build"], [("runner/poptorch-run", chosen.__contains__, flags)],
-                    chosen=chosen)
+        if self.program is not None:
+            self.link_small(chosen, self.program.split())
+            return
+        link = ("runner/poptorch-run", chosen.__contains__, self.flags)
+        build_files([ROOT / "build"], [link], chosen=chosen)
+
+    def link_small(self, chosen, programs):
+        """Links ``build/runner/small/poptorch-run``: what the programs look up, and no more.
+
+        ``build/runner/<cpu>/poptorch-run``, which has everything, says what that is.
+        """
+        cpu = native_level() if self.cpu == "native" else self.cpu
+        if cpu not in LEVELS:
+            raise SystemExit(f"[setup] CPU is {cpu}. Give native or one of {', '.join(LEVELS)}.")
+        run_ninja(write_ninja(OBJECTS, chosen, build=f"runner_{cpu}"))
+        objects = [OBJECTS / f"runner_{cpu}" / f"{source}.o" for source in chosen]
+        names = registered_names(objects)
+        whole = self.link_with(names, objects, cpu)
+        said = subprocess.run([whole, "needs", *programs], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        needs = set(said.split())
+        self.link_with([name for name in names if name in needs], objects, "small")
+
+    def link_with(self, names, objects, folder):
+        """Links ``build/runner/<folder>/poptorch-run`` with what AT_LOAD registers by these names.
+
+        The path of it. What nothing there reaches is left out.
+        """
+        folder = ROOT / "build" / "runner" / folder
+        folder.mkdir(parents=True, exist_ok=True)
+        calls = folder / "at_load.cpp"
+        calls.write_text("".join(
+            f'void load_{i}() __asm__("poptorch.{name}");\n'
+            f"static const bool is_loaded_{i} = (load_{i}(), true);\n"
+            for i, name in enumerate(names)))
+        archive = folder / "objects.a"
+        archive.unlink(missing_ok=True)
+        subprocess.run(["ar", "crsT", archive, *objects], check=True)
+        main = next(path for path in objects if path.match("program/main.cpp.o"))
+        subprocess.run([*find_compiler().split(), "-fopenmp", "-no-pie", "-Wl,--gc-sections",
+                        "-Wl,-z,noseparate-code", "-Wl,--build-id=none", calls, main, archive,
+                        *self.flags, f"-Wl,-Map={folder / 'link.map'}",
+                        "-o", folder / "poptorch-run"], check=True)
+        return folder / "poptorch-run"
 
 
 class BuildAsan(BuildCore):

@@ -5,6 +5,7 @@
 
 #include "ir/copy.h"
 #include "support/error.h"
+#include "support/not_linked.h"
 #include "support/torch_library.h"
 
 namespace poptorch::ops {
@@ -57,19 +58,21 @@ bool register_half(PrepareHalf prepare) {
   return true;
 }
 
-bool register_kernel(const KernelDef& def) {
+void register_kernel(const KernelDef& def) {
   INTERNAL_CHECK(registry().emplace(def.op, def).second, "op ", def.op, " has two kernels");
-  return true;
 }
 
 const KernelDef* find_kernel(ir::OpName op) {
   if (op == ir::op::aten || op == ir::op::host_call) load_torch();  // which registers them
   const auto at = registry().find(op);
-  return at == registry().end() ? nullptr : &at->second;
+  if (at == registry().end()) return nullptr;
+  note_need("kernel.", op.text());
+  return &at->second;
 }
 
 Prepared prepare(const Call& call) {
   const KernelDef* def = find_kernel(call.op.name);
+  if (def == nullptr) check_is_linked("kernel ", call.op.name.text());
   USER_CHECK(def != nullptr, "[", call.op.name, "] has no kernel: ", call.op.text(),
              ". Register one in csrc/kernels, or translate it as `aten`.");
   ir::Op complete = ir::copy_apart(call.op);

@@ -22,6 +22,7 @@
 
 #include "ir/graph.h"
 #include "ops/op_def.h"
+#include "support/at_load.h"
 
 namespace poptorch::ops {
 
@@ -75,7 +76,7 @@ struct KernelDef {
 };
 
 // Registers at load time. A second kernel for one op is an internal error.
-bool register_kernel(const KernelDef& def);
+void register_kernel(const KernelDef& def);
 
 // Whether an operand or result of the call is f16 or bf16.
 bool uses_half(const Call& call);
@@ -91,12 +92,9 @@ const KernelDef* find_kernel(ir::OpName op);
 // kernel.
 Prepared prepare(const Call& call);
 
-#define POPTORCH_JOIN_(a, b) a##b
-#define POPTORCH_JOIN(a, b) POPTORCH_JOIN_(a, b)
 // At namespace scope of a file in csrc/kernels: KERNEL("gelu", gelu), KERNEL("clone", clone, true).
-#define KERNEL(...) \
-  [[maybe_unused]] static const bool POPTORCH_JOIN(kernel_registered_, __COUNTER__) = \
-      ::poptorch::ops::register_kernel({__VA_ARGS__});
+#define KERNEL(name, ...) \
+  AT_LOAD("kernel." name) { ::poptorch::ops::register_kernel({name, __VA_ARGS__}); }
 
 }  // namespace poptorch::ops
 

@@ -7,8 +7,8 @@
 
 namespace poptorch::simd {
 
-std::span<const NamedLoop> binary_f32() {
-  return choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions);
+const NamedLoop* binary_f32(std::string_view name) {
+  return needed(find(choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions), name));
 }
 
 }  // namespace poptorch::simd

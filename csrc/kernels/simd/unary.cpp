@@ -7,8 +7,8 @@
 
 namespace poptorch::simd {
 
-std::span<const NamedLoop> unary_f32() {
-  return choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions);
+const NamedLoop* unary_f32(std::string_view name) {
+  return needed(find(choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions), name));
 }
 
 }  // namespace poptorch::simd
