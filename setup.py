@@ -45,6 +45,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "csrc"))
 
+import small_runner  # noqa: E402
+from ninja_rules import find_compiler, find_ninja, rules  # noqa: E402
 from source_kinds import (  # noqa: E402
     HOT,
     INSTRUCTION_SETS,
@@ -81,11 +83,6 @@ TSAN = "-O1 -g1 -fsanitize=thread -Wno-tsan".split()
 TSAN_LINK = ["-fsanitize=thread", "-Wl,--wrap=GOMP_parallel"]
 ASAN = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS".split()
 LOADER = "tests/fuzz/asan/load_files.cpp"
-# Of a runner for chosen programs, by the instruction set that it is for: floats of a vector, and the
-# level of csrc/kernels/simd/each_isa.h.
-LEVELS = {"base": (4, "base"), "avx2": (8, "avx2"), "avx512": (16, "avx512"),
-          "amx": (16, "avx512")}
-SMALL = "-ffunction-sections -fdata-sections -fno-pic -fno-pie -DPOPTORCH_CHOSEN".split()
 
 
 def test_flags(source, build):
@@ -93,11 +90,9 @@ def test_flags(source, build):
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
     if build.startswith("runner_"):
-        cpu = build.removeprefix("runner_")
-        width, level = LEVELS[cpu]
-        return [*SMALL, *([] if source.startswith(HOT) or DEBUG else ["-Os"]),
-                f"-DPOPTORCH_ONLY_ISA={cpu}", f"-DPOPTORCH_ONLY_WIDTH={width}",
-                f"-DPOPTORCH_ONLY_TABLE={level}"]
+        computes = DEBUG or source.startswith("csrc/kernels/")
+        size = [] if computes else ["-Os"]
+        return [*size, *small_runner.flags_of_level(build.removeprefix("runner_"))]
     if build == "asan":
         return ASAN if reads_files(source) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.
@@ -179,27 +174,6 @@ def products(torch, inplace):
     ]
 
 
-def native_level():
-    """The key of ``LEVELS`` that is the best one of this machine (csrc/support/isa.cpp)."""
-    flags = set(re.search(r"flags\s*:(.*)|$", Path("/proc/cpuinfo").read_text())[0].split())
-    needs = {"avx2": {"avx2", "fma", "f16c"},
-             "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
-             "amx": {"amx_tile", "amx_bf16"}}
-    level = "base"
-    for name, needed in needs.items():
-        if not needed <= flags:
-            break
-        level = name
-    return level
-
-
-def registered_names(objects):
-    """The names in AT_LOAD of object files, in the order of the sources."""
-    symbols = subprocess.run(["nm", "-p", "--defined-only", *objects], check=True, text=True,
-                             stdout=subprocess.PIPE).stdout
-    return re.findall(r" T poptorch\.(\S+)$", symbols, flags=re.MULTILINE)
-
-
 def level_of(source):
     """How much the compiler optimizes: least what only compiles programs, half of all code."""
     return "-O3" if source.startswith(HOT) else "-O1"
@@ -220,54 +194,6 @@ def flags_of(source, torch):
     if needs_python(source):
         flags += python_flags()
     return flags + (torch_flags(torch) if needs_torch(source) else [])
-
-
-def find_ninja():
-    """Path of ninja: beside this Python first, then on PATH."""
-    beside = os.path.dirname(sys.executable)
-    found = shutil.which("ninja", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
-    if found is None:
-        raise SystemExit("[setup] ninja was not found. Run `pip install ninja`.")
-    return found
-
-
-def find_compiler():
-    """The C++ compiler: CXX, else g++."""
-    cxx = os.environ.get("CXX", "g++")
-    if shutil.which(cxx.split()[-1]) is None:
-        words = "was not found. Install a C++20 compiler (g++ 12 or later), or set CXX to one."
-        raise SystemExit(f"[setup] the compiler {cxx!r} {words}")
-    return cxx
-
-
-def rules():
-    """What ninja is told of the commands."""
-    cxx = find_compiler()
-    launcher = ""
-    if shutil.which("ccache") and "ccache" not in cxx:
-        # ccache asks for the first where a header is precompiled; with the second it does not read
-        # 70 MB of header anew for each source.
-        launcher = "CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 ccache "
-    return [
-        "rule compile",
-        f"  command = {launcher}{cxx} $flags -MMD -MF $out.d -c $in -o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "  description = compile $in",
-        # The text lies beside it, for a compiler that does not take what another one has compiled.
-        # -MD: other headers of the system or of torch must be compiled anew.
-        "rule precompile",
-        f"  command = cp -p $in $text && {launcher}{cxx} $flags -MD -MF $out.d -x c++-header $text "
-        "-o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "  description = compile $in",
-        "rule link",
-        f"  command = {cxx} @$out.rsp -o $out $flags",
-        "  rspfile = $out.rsp",
-        "  rspfile_content = $in",
-        "  description = link $out",
-    ]
 
 
 def write_ninja(folder, chosen, torch=None, links=(), build=None):
@@ -427,7 +353,7 @@ class BuildRunner(BuildCore):
 
     user_options = [("program=", None, "files of the only programs that it is to run"),
                     ("cpu=", None, "with program: its instruction set, native or one of "
-                                   + ", ".join(LEVELS))]
+                                   + ", ".join(small_runner.LEVELS))]
     flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
              "-Wl,-Bdynamic", "-ldl"]
 
@@ -443,43 +369,25 @@ class BuildRunner(BuildCore):
         build_files([ROOT / "build"], [link], chosen=chosen)
 
     def link_small(self, chosen, programs):
-        """Links ``build/runner/small/poptorch-run``: what the programs look up, and no more.
+        """Links ``build/runner/small/poptorch-run``, with what the programs look up.
 
         ``build/runner/<cpu>/poptorch-run``, which has everything, says what that is.
         """
-        cpu = native_level() if self.cpu == "native" else self.cpu
-        if cpu not in LEVELS:
-            raise SystemExit(f"[setup] CPU is {cpu}. Give native or one of {', '.join(LEVELS)}.")
+        cpu = small_runner.native_level() if self.cpu == "native" else self.cpu
+        if cpu not in small_runner.LEVELS:
+            known = ", ".join(small_runner.LEVELS)
+            raise SystemExit(f"[setup] CPU is {cpu}. Give native or one of {known}.")
         run_ninja(write_ninja(OBJECTS, chosen, build=f"runner_{cpu}"))
         objects = [OBJECTS / f"runner_{cpu}" / f"{source}.o" for source in chosen]
-        names = registered_names(objects)
-        whole = self.link_with(names, objects, cpu)
+        names = small_runner.registered_names(objects)
+        folder, flags = ROOT / "build" / "runner", self.flags
+        compiler = find_compiler().split()
+        whole = small_runner.link(names, objects, folder / cpu, compiler, flags)
         said = subprocess.run([whole, "needs", *programs], check=True, text=True,
                               stdout=subprocess.PIPE).stdout
         needs = set(said.split())
-        self.link_with([name for name in names if name in needs], objects, "small")
-
-    def link_with(self, names, objects, folder):
-        """Links ``build/runner/<folder>/poptorch-run`` with what AT_LOAD registers by these names.
-
-        The path of it. What nothing there reaches is left out.
-        """
-        folder = ROOT / "build" / "runner" / folder
-        folder.mkdir(parents=True, exist_ok=True)
-        calls = folder / "at_load.cpp"
-        calls.write_text("".join(
-            f'void load_{i}() __asm__("poptorch.{name}");\n'
-            f"static const bool is_loaded_{i} = (load_{i}(), true);\n"
-            for i, name in enumerate(names)))
-        archive = folder / "objects.a"
-        archive.unlink(missing_ok=True)
-        subprocess.run(["ar", "crsT", archive, *objects], check=True)
-        main = next(path for path in objects if path.match("program/main.cpp.o"))
-        subprocess.run([*find_compiler().split(), "-fopenmp", "-no-pie", "-Wl,--gc-sections",
-                        "-Wl,-z,noseparate-code", "-Wl,--build-id=none", calls, main, archive,
-                        *self.flags, f"-Wl,-Map={folder / 'link.map'}",
-                        "-o", folder / "poptorch-run"], check=True)
-        return folder / "poptorch-run"
+        chosen_names = [name for name in names if name in needs]
+        small_runner.link(chosen_names, objects, folder / "small", compiler, flags)
 
 
 class BuildAsan(BuildCore):

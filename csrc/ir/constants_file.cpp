@@ -166,7 +166,8 @@ std::string pack_constants(const Module& module) {
 bool save_constants(const Module& module, const std::string& path) {
   const std::string bytes = pack_constants(module);
   if (bytes.empty()) return false;
-  USER_CHECK(write_whole(path, bytes), "[ir] cannot write ", path, ". Check the folder and the free space.");
+  USER_CHECK(write_whole(path, bytes), "[ir] cannot write ", path,
+             ". Check the folder and the free space.");
   return true;
 }
 

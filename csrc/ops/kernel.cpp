@@ -18,6 +18,11 @@ std::unordered_map<ir::OpName, KernelDef>& registry() {
   return kernels;
 }
 
+std::unordered_map<ir::OpName, Prepare>& half_registry() {
+  static std::unordered_map<ir::OpName, Prepare> kernels;
+  return kernels;
+}
+
 PrepareHalf& half_wrapper() {
   static PrepareHalf wrapper = nullptr;
   return wrapper;
@@ -53,13 +58,14 @@ bool has_one_float_dtype(const Call& call) {
 
 }  // namespace
 
-bool register_half(PrepareHalf prepare) {
-  half_wrapper() = prepare;
-  return true;
-}
+void register_half(PrepareHalf prepare) { half_wrapper() = prepare; }
 
 void register_kernel(const KernelDef& def) {
   INTERNAL_CHECK(registry().emplace(def.op, def).second, "op ", def.op, " has two kernels");
+}
+
+void register_half_kernel(ir::RegisteredName op, Prepare prepare) {
+  half_registry()[op] = prepare;
 }
 
 const KernelDef* find_kernel(ir::OpName op) {
@@ -82,9 +88,13 @@ Prepared prepare(const Call& call) {
   for (const auto& result : complete.results) result->op = &complete;
   const Call with_defaults{complete, call.threads};
   if (def->native_half || !uses_half(call)) return def->prepare(with_defaults);
-  if (def->half != nullptr && has_one_float_dtype(with_defaults)) {
-    if (Prepared own = def->half(with_defaults); own.run != nullptr) return own;
+  const auto half = half_registry().find(call.op.name);
+  if (half != half_registry().end() && has_one_float_dtype(with_defaults)) {
+    note_need("half.", call.op.name.text());
+    if (Prepared own = half->second(with_defaults); own.run != nullptr) return own;
   }
+  note_need("half.", "wrapper");
+  if (half_wrapper() == nullptr) check_is_linked("kernels for ", "16-bit floats");
   return half_wrapper()(with_defaults, def->prepare);
 }
 

@@ -70,7 +70,6 @@ struct KernelDef {
   ir::RegisteredName op;
   Prepare prepare;
   bool native_half = false;  // takes f16/bf16 tensors itself (data movement, cast, ATen calls)
-  Prepare half = nullptr;    // prepares calls with such tensors; no run: this one is to be wrapped
   // Of an op whose weights may be packed or not: whether packing gains nothing on this machine.
   bool (*takes_unpacked)(const Call&) = nullptr;
 };
@@ -78,12 +77,15 @@ struct KernelDef {
 // Registers at load time. A second kernel for one op is an internal error.
 void register_kernel(const KernelDef& def);
 
+// What prepares calls of the op with 16-bit floats; no run: the other kernel is to be wrapped.
+void register_half_kernel(ir::RegisteredName op, Prepare prepare);
+
 // Whether an operand or result of the call is f16 or bf16.
 bool uses_half(const Call& call);
 
 // Registers what prepares 16-bit calls for kernels that are written for f32. Once, at load time.
 using PrepareHalf = Prepared (*)(const Call& call, Prepare inner);
-bool register_half(PrepareHalf prepare);
+void register_half(PrepareHalf prepare);
 
 // nullptr when the op has none.
 const KernelDef* find_kernel(ir::OpName op);
@@ -95,6 +97,9 @@ Prepared prepare(const Call& call);
 // At namespace scope of a file in csrc/kernels: KERNEL("gelu", gelu), KERNEL("clone", clone, true).
 #define KERNEL(name, ...) \
   AT_LOAD("kernel." name) { ::poptorch::ops::register_kernel({name, __VA_ARGS__}); }
+// HALF_KERNEL("sum", float16_sum)
+#define HALF_KERNEL(name, prepare) \
+  AT_LOAD("half." name) { ::poptorch::ops::register_half_kernel(name, prepare); }
 
 }  // namespace poptorch::ops
 

@@ -25,8 +25,9 @@ Needs& needs() {
 }  // namespace
 
 void check_is_linked(std::string_view kind, std::string_view name) {
-  USER_CHECK(!is_chosen_build, "[runner] this binary has no ", kind, name, ": it was built for other ",
-             "programs. Build one for this file: make runner PROGRAM=FILE.");
+  USER_CHECK(!is_chosen_build, "[runner] this binary has no ", kind, name,
+             ": it was built for other programs. Build one for this file: make runner ",
+             "PROGRAM=FILE.");
 }
 
 void record_needs() { is_recording = true; }

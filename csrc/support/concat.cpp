@@ -1,6 +1,8 @@
 #include "support/concat.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdio>
 
 namespace poptorch {
 
@@ -21,9 +23,9 @@ void TextPart::append_to(std::string& out) const {
     case Kind::natural: append_number(out, natural_); break;
     case Kind::real: {
       char digits[32];
-      constexpr int precision = 6;  // as std::ostream has it
-      out.append(digits, std::to_chars(digits, digits + sizeof digits, real_,
-                                       std::chars_format::general, precision).ptr);
+      const int size = std::snprintf(digits, sizeof digits, "%g", real_);
+      std::replace(digits, digits + size, ',', '.');  // of the user's locale
+      out.append(digits, static_cast<size_t>(size));
       break;
     }
   }

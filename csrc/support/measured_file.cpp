@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <system_error>
 #include <thread>
@@ -67,9 +68,8 @@ uint64_t hash_of(const std::string& text) {
 }
 
 std::string with_one_decimal(double number) {
-  char digits[400];
-  return {digits, std::to_chars(digits, digits + sizeof digits, number, std::chars_format::fixed,
-                                1).ptr};
+  const int64_t tenths = std::llround(number * 10);
+  return concat(tenths / 10, ".", tenths % 10);
 }
 
 std::string header() { return concat("poptorch algorithms 1 ", processor_text()); }

@@ -45,8 +45,8 @@ simd::Isa best_level() {
   const std::vector<simd::Isa> levels = simd::machine_levels();
 #ifdef POPTORCH_ONLY_ISA
   USER_CHECK(!levels.empty(), "[runner] this binary needs a processor with ",
-             name_of(simd::Isa::POPTORCH_ONLY_ISA), ", which this machine does not have. Build one ",
-             "for it: make runner PROGRAM=FILE CPU=avx2 (or base).");
+             name_of(simd::Isa::POPTORCH_ONLY_ISA), ", which this machine does not have. Build it ",
+             "for this machine: make runner PROGRAM=FILE CPU=avx2 (or base).");
 #endif
   return levels.back();
 }

@@ -59,7 +59,7 @@ def bits(runner, folder, path, files, *words):
 
 @pytest.mark.slow
 def test_small_cnn(tmp_path):
-    """At most 2 MB, the bits of the runner that has everything, and an error for what is missing."""
+    """At most 2 MB, the bits of the runner that has everything, an error for what is missing."""
     torch.manual_seed(0)
     path, files = exported(tmp_path / "net", Images(), torch.randn(4, 3, 32, 32))
     other, inputs = exported(tmp_path / "other", nn.GELU(), torch.randn(3))
@@ -72,8 +72,8 @@ def test_small_cnn(tmp_path):
     done = subprocess.run([small, other, *inputs, "--outdir", tmp_path], capture_output=True,
                           text=True)
     assert done.returncode == 1 and re.search(
-        r"\[runner\] this binary has no (kernel|function|op) gelu: it was built for other programs. "
-        r"Build one for this file: make runner PROGRAM=FILE", done.stderr), done.stderr
+        r"\[runner\] this binary has no (kernel|function|op) gelu: it was built for other "
+        r"programs. Build one for this file: make runner PROGRAM=FILE", done.stderr), done.stderr
 
 
 def test_unknown_cpu():

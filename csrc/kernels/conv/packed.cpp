@@ -65,7 +65,7 @@ Prepared packed_convolution(const Call& call) {
   return by_form ? convolution : with_other_than_relu(call, std::move(convolution));
 }
 
-KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
+KERNEL("packed_convolution", packed_convolution, false, takes_unpacked)
 
 }  // namespace
 

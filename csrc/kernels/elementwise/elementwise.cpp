@@ -53,8 +53,8 @@ Params params_of(const Call& call) {
   return params;
 }
 
-// The function of one or two operands for operands of `dtype`; for the 16-bit floats that of f32, for
-// loops with Float16Form::upcast. nullptr: there is none.
+// The function of one or two operands for operands of `dtype`; for the 16-bit floats that of f32,
+// for loops with Float16Form::upcast. nullptr: there is none.
 const simd::NamedLoop* find_function(ir::DType dtype, size_t operands, std::string_view name) {
   if (dtype == ir::DType::f32 || ir::is_half(dtype)) {
     return operands == 1 ? simd::unary_f32(name) : simd::binary_f32(name);
@@ -62,7 +62,8 @@ const simd::NamedLoop* find_function(ir::DType dtype, size_t operands, std::stri
   const std::string_view kind = dtype == ir::DType::f64 ? "f64" : "integer";
   note_need("functions.", kind);
   for (const FunctionTables& known : function_tables()) {
-    if (known.kind == kind) return simd::find((operands == 1 ? known.unary : known.binary)(dtype), name);
+    if (known.kind != kind) continue;
+    return simd::find(operands == 1 ? known.unary(dtype) : known.binary(dtype), name);
   }
   return nullptr;
 }

@@ -8,7 +8,9 @@
 namespace poptorch::simd {
 
 const NamedLoop* binary_f32(std::string_view name) {
-  return needed(find(choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions), name));
+  const auto& table =
+      choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions);
+  return needed(find(table, name));
 }
 
 }  // namespace poptorch::simd

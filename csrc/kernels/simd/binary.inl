@@ -16,7 +16,8 @@
 #undef OPERATION
 
 #define BINARY(name, picoseconds, value) \
-  NAMED_LOOP(binary_functions, name, rounding_binary_loop<name##_op, picoseconds>, picoseconds, true)
+  NAMED_LOOP(binary_functions, name, rounding_binary_loop<name##_op, picoseconds>, picoseconds, \
+             true)
 #define COMPARE(name, picoseconds, value) \
   NAMED_LOOP(binary_functions, name, binary_loop<name##_op, uint8_t>, picoseconds)
 NAMED_LOOPS(binary_functions)

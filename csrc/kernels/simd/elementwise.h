@@ -5,8 +5,8 @@
 
 namespace poptorch::simd {
 
-// The function of one operand, x, of this name; nullptr: there is none. Results are f32, or bool for
-// predicates.
+// The function of one operand, x, of this name; nullptr: there is none. Results are f32, or bool
+// for predicates.
 const NamedLoop* unary_f32(std::string_view name);
 // Of two operands, x and y.
 const NamedLoop* binary_f32(std::string_view name);

@@ -8,7 +8,9 @@
 namespace poptorch::simd {
 
 const NamedLoop* unary_f32(std::string_view name) {
-  return needed(find(choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions), name));
+  const auto& table =
+      choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions);
+  return needed(find(table, name));
 }
 
 }  // namespace poptorch::simd
