@@ -90,9 +90,10 @@ def test_flags(source, build):
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
     if build.startswith("runner_"):
-        computes = DEBUG or source.startswith("csrc/kernels/")
-        size = [] if computes else ["-Os"]
-        return [*size, *small_runner.flags_of_level(build.removeprefix("runner_"))]
+        cpu = build.removeprefix("runner_")
+        has_vectors = source.endswith(tuple(INSTRUCTION_SETS)) or reaches("each_isa.h", source)
+        is_hot = source.startswith("csrc/kernels/")
+        return small_runner.flags_of_level(cpu, is_hot, has_vectors)
     if build == "asan":
         return ASAN if reads_files(source) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.

@@ -18,10 +18,15 @@ namespace __gnu_cxx { void __verbose_terminate_handler() { std::abort(); } }
 SMALL = "-ffunction-sections -fdata-sections -fno-pic -fno-pie -DPOPTORCH_CHOSEN".split()
 
 
-def flags_of_level(cpu):
-    """Compiler flags of the objects that such runners are linked from."""
+def flags_of_level(cpu, is_hot, has_vectors):
+    """Compiler flags of a source of the objects that such runners are linked from.
+
+    Constants of vectors hold addresses of several functions, and would keep all of them. Kernels
+    that are not written on vectors are compiled without: the bits are the same.
+    """
     width, table = LEVELS[cpu]
-    return [*SMALL, f"-DPOPTORCH_ONLY_ISA={cpu}", f"-DPOPTORCH_ONLY_WIDTH={width}",
+    size = [] if has_vectors else ["-fno-tree-slp-vectorize"] if is_hot else ["-Os"]
+    return [*size, *SMALL, f"-DPOPTORCH_ONLY_ISA={cpu}", f"-DPOPTORCH_ONLY_WIDTH={width}",
             f"-DPOPTORCH_ONLY_TABLE={table}"]
 
 

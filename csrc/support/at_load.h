@@ -32,10 +32,11 @@ std::set<std::string> recorded_needs();
 #define POPTORCH_JOIN(a, b) POPTORCH_JOIN_(a, b)
 
 #ifdef POPTORCH_CHOSEN
-// Cold: otherwise the compiler puts addresses of several blocks in one constant, which keeps all.
+// Without vectors: their constants hold addresses of several blocks, and would keep all of them.
 #define POPTORCH_AT_LOAD_(name, function)                                    \
   __asm__(".globl \"poptorch." name "\"\n.hidden \"poptorch." name "\"");      \
-  [[gnu::used, gnu::cold]] static void function() __asm__("poptorch." name);   \
+  [[gnu::used, gnu::optimize("no-tree-vectorize")]] static void function()     \
+      __asm__("poptorch." name);                                               \
   static void function()
 #else
 #define POPTORCH_AT_LOAD_(name, function)                                      \
