@@ -384,9 +384,10 @@ class BuildRunner(BuildCore):
         folder, flags = ROOT / "build" / "runner", self.flags
         compiler = find_compiler().split()
         whole = small_runner.link(names, objects, folder / cpu, compiler, flags)
-        said = subprocess.run([whole, "needs", *programs], check=True, text=True,
-                              stdout=subprocess.PIPE).stdout
-        needs = set(said.split())
+        said = subprocess.run([whole, "needs", *programs], text=True, stdout=subprocess.PIPE)
+        if said.returncode != 0:  # it has said why
+            raise SystemExit(said.returncode)
+        needs = set(said.stdout.split())
         chosen_names = [name for name in names if name in needs]
         small_runner.link(chosen_names, objects, folder / "small", compiler, flags)
 

@@ -44,7 +44,7 @@ bool write_whole(const std::string& path, std::string_view bytes) {
 
 void make_folders(const std::string& path) {
   constexpr mode_t anyone = 0777;
-  for (size_t end = 1; end != std::string::npos && end < path.size();) {
+  for (size_t end = 0; end != std::string::npos && end < path.size();) {
     end = path.find('/', end + 1);
     mkdir(path.substr(0, end).c_str(), anyone);
   }
