@@ -11,6 +11,9 @@ MUTANTS_ARGS ?=
 LIBRARIES_ARGS ?=
 OPERATORS_ARGS ?=
 TORCH_ARGS ?=
+# Files that a small runner is for, and the instruction set of its kernels.
+PROGRAM ?=
+CPU ?= native
 WHEEL_ARGS ?=
 # A process for each core; their threads, of which there are more than cores, wait without spinning.
 PARALLEL = OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal
@@ -44,6 +47,7 @@ help:
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
 	@echo 'make core           compile csrc except kernels and python, without torch'
 	@echo 'make runner         link build/runner/poptorch-run: one file without torch and Python'
+	@echo '                    (PROGRAM=FILE CPU=avx2: build/runner/small/poptorch-run, for that file)'
 	@echo 'make aarch64        compile the files that need neither torch nor x86 with aarch64-linux-gnu-g++'
 	@echo 'make objects        compile the files of `make build` that do not need torch'
 	@echo 'make build          build poptorch._C in place, for work from the checkout'
@@ -107,10 +111,11 @@ update-golden: $(VENV)/installed
 core: $(VENV)/tools
 	$(PYTHON) setup.py -q build_core
 
-# Without torch, in one file that any Linux of this processor runs.
+# Without torch, in one file that any Linux of this processor runs. With PROGRAM a second one, which
+# has the kernels of these programs alone, for one instruction set.
 runner: $(VENV)/tools
-	$(PYTHON) setup.py -q build_runner
-	@echo '[make] build/runner/poptorch-run'
+	$(PYTHON) setup.py -q build_runner $(if $(PROGRAM),--program='$(PROGRAM)' --cpu=$(CPU))
+	@echo '[make] build/runner/$(if $(PROGRAM),small/)poptorch-run'
 
 # Needs Debian's package g++-aarch64-linux-gnu. Unoptimized: it shows what compiles, and is not run.
 aarch64: $(VENV)/tools

@@ -21,7 +21,8 @@ assertions, debug symbols),
 ``MAX_JOBS=n`` (compiler processes), ``CXX`` (the compiler). ``ccache`` is used when it is on PATH.
 ``python setup.py build_objects`` compiles, for ``build_ext``, the sources that need no torch,
 ``python setup.py build_core`` compiles all of csrc but kernels and python,
-``python setup.py build_runner`` links a poptorch-run without torch that needs no other file,
+``python setup.py build_runner`` links a poptorch-run without torch that needs no other file, with
+``--program FILE --cpu avx2`` one that has only what the program in FILE needs,
 ``python setup.py build_mutants`` the test build of csrc/support/mutant.h into build/mutants,
 ``python setup.py build_tsan`` that of ``make tsan``, with ThreadSanitizer, into build/tsan,
 ``python setup.py build_asan`` the loader of ``make fuzz-files``, with AddressSanitizer,
@@ -44,6 +45,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "csrc"))
 
+import small_runner  # noqa: E402
+from ninja_rules import find_compiler, find_ninja, rules  # noqa: E402
 from source_kinds import (  # noqa: E402
     HOT,
     INSTRUCTION_SETS,
@@ -86,6 +89,11 @@ def test_flags(source, build):
     """What a test build, such as "tsan", adds to the flags; None: it takes the same object."""
     if build == "mutants":
         return ["-DPOPTORCH_MUTANTS"] if knows_mutants(source) else None
+    if build.startswith("runner_"):
+        cpu = build.removeprefix("runner_")
+        has_vectors = source.endswith(tuple(INSTRUCTION_SETS)) or reaches("each_isa.h", source)
+        is_hot = source.startswith("csrc/kernels/")
+        return small_runner.flags_of_level(cpu, is_hot, has_vectors)
     if build == "asan":
         return ASAN if reads_files(source) else None
     # Kernels that only compute write what they are given, and take most of the time of a build.
@@ -187,54 +195,6 @@ def flags_of(source, torch):
     if needs_python(source):
         flags += python_flags()
     return flags + (torch_flags(torch) if needs_torch(source) else [])
-
-
-def find_ninja():
-    """Path of ninja: beside this Python first, then on PATH."""
-    beside = os.path.dirname(sys.executable)
-    found = shutil.which("ninja", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
-    if found is None:
-        raise SystemExit("[setup] ninja was not found. Run `pip install ninja`.")
-    return found
-
-
-def find_compiler():
-    """The C++ compiler: CXX, else g++."""
-    cxx = os.environ.get("CXX", "g++")
-    if shutil.which(cxx.split()[-1]) is None:
-        words = "was not found. Install a C++20 compiler (g++ 12 or later), or set CXX to one."
-        raise SystemExit(f"[setup] the compiler {cxx!r} {words}")
-    return cxx
-
-
-def rules():
-    """What ninja is told of the commands."""
-    cxx = find_compiler()
-    launcher = ""
-    if shutil.which("ccache") and "ccache" not in cxx:
-        # ccache asks for the first where a header is precompiled; with the second it does not read
-        # 70 MB of header anew for each source.
-        launcher = "CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 ccache "
-    return [
-        "rule compile",
-        f"  command = {launcher}{cxx} $flags -MMD -MF $out.d -c $in -o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "  description = compile $in",
-        # The text lies beside it, for a compiler that does not take what another one has compiled.
-        # -MD: other headers of the system or of torch must be compiled anew.
-        "rule precompile",
-        f"  command = cp -p $in $text && {launcher}{cxx} $flags -MD -MF $out.d -x c++-header $text "
-        "-o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "  description = compile $in",
-        "rule link",
-        f"  command = {cxx} @$out.rsp -o $out $flags",
-        "  rspfile = $out.rsp",
-        "  rspfile_content = $in",
-        "  description = link $out",
-    ]
 
 
 def write_ninja(folder, chosen, torch=None, links=(), build=None):
@@ -392,12 +352,44 @@ class BuildRunner(BuildCore):
     description = "link a poptorch-run without torch that needs no other file"
     folder = OBJECTS
 
+    user_options = [("program=", None, "files of the only programs that it is to run"),
+                    ("cpu=", None, "with program: its instruction set, native or one of "
+                                   + ", ".join(small_runner.LEVELS))]
+    flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
+             "-Wl,-Bdynamic", "-ldl"]
+
+    def initialize_options(self):
+        self.program, self.cpu = None, "native"
+
     def run(self):
-        flags = ["-O1", "-s", "-static-libstdc++", "-static-libgcc", "-Wl,-Bstatic", "-lgomp",
-                 "-Wl,-Bdynamic", "-ldl"]
         chosen = [source for source in sources() if not is_for_torch(source)]
-        build_files([ROOT / "build"], [("runner/poptorch-run", chosen.__contains__, flags)],
-                    chosen=chosen)
+        if self.program is not None:
+            self.link_small(chosen, self.program.split())
+            return
+        link = ("runner/poptorch-run", chosen.__contains__, self.flags)
+        build_files([ROOT / "build"], [link], chosen=chosen)
+
+    def link_small(self, chosen, programs):
+        """Links ``build/runner/small/poptorch-run``, with what the programs look up.
+
+        ``build/runner/<cpu>/poptorch-run``, which has everything, says what that is.
+        """
+        cpu = small_runner.native_level() if self.cpu == "native" else self.cpu
+        if cpu not in small_runner.LEVELS:
+            known = ", ".join(small_runner.LEVELS)
+            raise SystemExit(f"[setup] CPU is {cpu}. Give native or one of {known}.")
+        run_ninja(write_ninja(OBJECTS, chosen, build=f"runner_{cpu}"))
+        objects = [OBJECTS / f"runner_{cpu}" / f"{source}.o" for source in chosen]
+        names = small_runner.registered_names(objects)
+        folder, flags = ROOT / "build" / "runner", self.flags
+        compiler = find_compiler().split()
+        whole = small_runner.link(names, objects, folder / cpu, compiler, flags)
+        said = subprocess.run([whole, "needs", *programs], text=True, stdout=subprocess.PIPE)
+        if said.returncode != 0:  # it has said why
+            raise SystemExit(said.returncode)
+        needs = set(said.stdout.split())
+        chosen_names = [name for name in names if name in needs]
+        small_runner.link(chosen_names, objects, folder / "small", compiler, flags)
 
 
 class BuildAsan(BuildCore):

@@ -19,6 +19,7 @@
 #include "schedule/states.h"
 #include "support/error.h"
 #include "support/mutant.h"
+#include "support/not_linked.h"
 #include "support/settings.h"
 #include "support/switches.h"
 
@@ -368,6 +369,7 @@ class Assembler {
 
   void check_kernels() const {
     if (without_kernel_.empty()) return;
+    check_is_linked("kernel ", without_kernel_.begin()->first);
     std::string list;
     for (const auto& [name, text] : without_kernel_) list += concat("\n  ", text);
     throw_user_error(concat("[assemble] ", without_kernel_.size(),

@@ -3,7 +3,6 @@
 // op table.
 #pragma once
 
-#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -19,8 +18,6 @@ struct AttrName {
   constexpr operator std::string_view() const { return text; }
   friend constexpr bool operator==(AttrName, AttrName) = default;
 };
-
-std::ostream& operator<<(std::ostream& out, AttrName name);
 
 // The names that C++ code uses.
 namespace attr {

@@ -45,8 +45,6 @@ std::string float_text(double value) {
 
 }  // namespace
 
-std::ostream& operator<<(std::ostream& out, AttrName name) { return out << name.text; }
-
 Attr::Attr(const Dims& v) {
   AttrList list;
   list.reserve(v.size());

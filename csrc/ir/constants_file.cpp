@@ -4,12 +4,12 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <optional>
 #include <set>
 #include <string_view>
 
 #include "support/error.h"
+#include "support/files.h"
 
 namespace poptorch::ir {
 
@@ -166,18 +166,15 @@ std::string pack_constants(const Module& module) {
 bool save_constants(const Module& module, const std::string& path) {
   const std::string bytes = pack_constants(module);
   if (bytes.empty()) return false;
-  std::ofstream out(path, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.flush();
-  USER_CHECK(out.good(), "[ir] cannot write ", path, ". Check the folder and the free space.");
+  USER_CHECK(write_whole(path, bytes), "[ir] cannot write ", path,
+             ". Check the folder and the free space.");
   return true;
 }
 
 std::unique_ptr<Module> load_constants(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  USER_CHECK(file.good(), "[ir] cannot read ", path, ". Check that it exists.");
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return unpack_constants(bytes, path);
+  const std::optional<std::string> bytes = read_whole(path);
+  USER_CHECK(bytes.has_value(), "[ir] cannot read ", path, ". Check that it exists.");
+  return unpack_constants(*bytes, path);
 }
 
 std::unique_ptr<Module> unpack_constants(std::string_view bytes, const std::string& path) {

@@ -1,7 +1,6 @@
 #include "ir/op_name.h"
 
 #include <mutex>
-#include <ostream>
 #include <unordered_map>
 
 namespace poptorch::ir {
@@ -46,7 +45,5 @@ Table& table() {
 
 OpName::OpName(std::string_view text)
     : entry_(text.empty() ? nullptr : table().find_or_add(text)) {}
-
-std::ostream& operator<<(std::ostream& out, OpName name) { return out << name.text(); }
 
 }  // namespace poptorch::ir

@@ -9,7 +9,6 @@
 #include <concepts>
 #include <cstddef>
 #include <functional>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -35,8 +34,6 @@ class OpName {
  private:
   const Entry* entry_ = nullptr;
 };
-
-std::ostream& operator<<(std::ostream& out, OpName name);
 
 // A name where it is registered: a row of the op table, or a kernel, writes the text.
 struct RegisteredName : OpName {

@@ -34,7 +34,7 @@ Prepared prepare_half(const Call& call, ops::Prepare inner) {
   return sliced.run != nullptr ? sliced : prepare_upcast(call, inner);
 }
 
-[[maybe_unused]] const bool registered = ops::register_half(prepare_half);
+AT_LOAD("half.wrapper") { ops::register_half(prepare_half); }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "ir/copy.h"
 #include "support/error.h"
+#include "support/not_linked.h"
 #include "support/torch_library.h"
 
 namespace poptorch::ops {
@@ -14,6 +15,11 @@ namespace {
 // A function's static: registration runs before main, in the order the linker chose.
 std::unordered_map<ir::OpName, KernelDef>& registry() {
   static std::unordered_map<ir::OpName, KernelDef> kernels;
+  return kernels;
+}
+
+std::unordered_map<ir::OpName, Prepare>& half_registry() {
+  static std::unordered_map<ir::OpName, Prepare> kernels;
   return kernels;
 }
 
@@ -52,24 +58,27 @@ bool has_one_float_dtype(const Call& call) {
 
 }  // namespace
 
-bool register_half(PrepareHalf prepare) {
-  half_wrapper() = prepare;
-  return true;
+void register_half(PrepareHalf prepare) { half_wrapper() = prepare; }
+
+void register_kernel(const KernelDef& def) {
+  INTERNAL_CHECK(registry().emplace(def.op, def).second, "op ", def.op, " has two kernels");
 }
 
-bool register_kernel(const KernelDef& def) {
-  INTERNAL_CHECK(registry().emplace(def.op, def).second, "op ", def.op, " has two kernels");
-  return true;
+void register_half_kernel(ir::RegisteredName op, Prepare prepare) {
+  half_registry()[op] = prepare;
 }
 
 const KernelDef* find_kernel(ir::OpName op) {
   if (op == ir::op::aten || op == ir::op::host_call) load_torch();  // which registers them
   const auto at = registry().find(op);
-  return at == registry().end() ? nullptr : &at->second;
+  if (at == registry().end()) return nullptr;
+  note_need("kernel.", op.text());
+  return &at->second;
 }
 
 Prepared prepare(const Call& call) {
   const KernelDef* def = find_kernel(call.op.name);
+  if (def == nullptr) check_is_linked("kernel ", call.op.name.text());
   USER_CHECK(def != nullptr, "[", call.op.name, "] has no kernel: ", call.op.text(),
              ". Register one in csrc/kernels, or translate it as `aten`.");
   ir::Op complete = ir::copy_apart(call.op);
@@ -79,9 +88,13 @@ Prepared prepare(const Call& call) {
   for (const auto& result : complete.results) result->op = &complete;
   const Call with_defaults{complete, call.threads};
   if (def->native_half || !uses_half(call)) return def->prepare(with_defaults);
-  if (def->half != nullptr && has_one_float_dtype(with_defaults)) {
-    if (Prepared own = def->half(with_defaults); own.run != nullptr) return own;
+  const auto half = half_registry().find(call.op.name);
+  if (half != half_registry().end() && has_one_float_dtype(with_defaults)) {
+    note_need("half.", call.op.name.text());
+    if (Prepared own = half->second(with_defaults); own.run != nullptr) return own;
   }
+  note_need("half.", "wrapper");
+  if (half_wrapper() == nullptr) check_is_linked("kernels for ", "16-bit floats");
   return half_wrapper()(with_defaults, def->prepare);
 }
 

@@ -22,6 +22,7 @@
 
 #include "ir/graph.h"
 #include "ops/op_def.h"
+#include "support/at_load.h"
 
 namespace poptorch::ops {
 
@@ -69,20 +70,22 @@ struct KernelDef {
   ir::RegisteredName op;
   Prepare prepare;
   bool native_half = false;  // takes f16/bf16 tensors itself (data movement, cast, ATen calls)
-  Prepare half = nullptr;    // prepares calls with such tensors; no run: this one is to be wrapped
   // Of an op whose weights may be packed or not: whether packing gains nothing on this machine.
   bool (*takes_unpacked)(const Call&) = nullptr;
 };
 
 // Registers at load time. A second kernel for one op is an internal error.
-bool register_kernel(const KernelDef& def);
+void register_kernel(const KernelDef& def);
+
+// What prepares calls of the op with 16-bit floats; no run: the other kernel is to be wrapped.
+void register_half_kernel(ir::RegisteredName op, Prepare prepare);
 
 // Whether an operand or result of the call is f16 or bf16.
 bool uses_half(const Call& call);
 
 // Registers what prepares 16-bit calls for kernels that are written for f32. Once, at load time.
 using PrepareHalf = Prepared (*)(const Call& call, Prepare inner);
-bool register_half(PrepareHalf prepare);
+void register_half(PrepareHalf prepare);
 
 // nullptr when the op has none.
 const KernelDef* find_kernel(ir::OpName op);
@@ -91,12 +94,12 @@ const KernelDef* find_kernel(ir::OpName op);
 // kernel.
 Prepared prepare(const Call& call);
 
-#define POPTORCH_JOIN_(a, b) a##b
-#define POPTORCH_JOIN(a, b) POPTORCH_JOIN_(a, b)
 // At namespace scope of a file in csrc/kernels: KERNEL("gelu", gelu), KERNEL("clone", clone, true).
-#define KERNEL(...) \
-  [[maybe_unused]] static const bool POPTORCH_JOIN(kernel_registered_, __COUNTER__) = \
-      ::poptorch::ops::register_kernel({__VA_ARGS__});
+#define KERNEL(name, ...) \
+  AT_LOAD("kernel." name) { ::poptorch::ops::register_kernel({name, __VA_ARGS__}); }
+// HALF_KERNEL("sum", float16_sum)
+#define HALF_KERNEL(name, prepare) \
+  AT_LOAD("half." name) { ::poptorch::ops::register_half_kernel(name, prepare); }
 
 }  // namespace poptorch::ops
 

@@ -5,29 +5,55 @@
 
 #include "ops/annotation.h"
 #include "ops/fused.h"
+#include "support/at_load.h"
 #include "support/error.h"
+#include "support/not_linked.h"
 
 namespace poptorch::ops {
 
 namespace {
 
+struct Family {
+  std::string_view name;
+  std::vector<OpDef> (*rows)();
+};
+
+std::vector<Family>& families() {
+  static std::vector<Family> all;
+  return all;
+}
+
+#define FAMILY(name) \
+  AT_LOAD("ops." #name) { families().push_back({#name, name##_ops}); }
+#include "ops/families.def"
+#undef FAMILY
+
+struct Row {
+  const OpDef* def;
+  std::string_view family;
+};
+
 struct Table {
   std::vector<OpDef> rows;
-  std::unordered_map<ir::OpName, const OpDef*> by_name;
+  std::unordered_map<ir::OpName, Row> by_name;
 };
 
 Table make_table() {
   Table table;
+  std::unordered_map<ir::OpName, std::string_view> family_of;
   std::unordered_map<std::string_view, ir::OpName> by_aten;
-#define FAMILY(name) name##_ops(),
-  table.rows = joined({
-#include "ops/families.def"
-  });
-#undef FAMILY
+  for (const Family& family : families()) {
+    std::vector<OpDef> rows = family.rows();
+    for (OpDef& row : rows) {
+      family_of.emplace(row.name, family.name);
+      table.rows.push_back(std::move(row));
+    }
+  }
   std::sort(table.rows.begin(), table.rows.end(),
             [](const OpDef& a, const OpDef& b) { return a.name.text() < b.name.text(); });
   for (const OpDef& row : table.rows) {
-    INTERNAL_CHECK(table.by_name.emplace(row.name, &row).second, "op ", row.name,
+    const Row found = {&row, family_of.at(row.name)};
+    INTERNAL_CHECK(table.by_name.emplace(row.name, found).second, "op ", row.name,
                    " has two rows in csrc/ops");
     for (const std::string& aten : row.aten) {
       INTERNAL_CHECK(by_aten.emplace(aten, row.name).second, aten, " is named by the rows of ",
@@ -173,7 +199,9 @@ const std::vector<OpDef>& op_table() { return table().rows; }
 
 const OpDef* find_op(ir::OpName name) {
   const auto at = table().by_name.find(name);
-  return at == table().by_name.end() ? nullptr : at->second;
+  if (at == table().by_name.end()) return nullptr;
+  note_need("ops.", at->second.family);
+  return at->second.def;
 }
 
 std::string near_names(std::string_view name) {
@@ -194,6 +222,7 @@ std::string near_names(std::string_view name) {
 const OpDef& op_def(ir::OpName name) {
   const OpDef* row = find_op(name);
   if (row == nullptr) {
+    check_is_linked("op ", name.text());
     const std::string near = near_names(name.text());
     throw_user_error(concat("[op table] there is no op \"", name, "\". ",
                             near.empty() ? concat("`python -m poptorch ops` lists all ",

@@ -12,6 +12,7 @@
 #include "ops/layout.h"
 #include "ops/verify_parts.h"
 #include "support/error.h"
+#include "support/not_linked.h"
 
 namespace poptorch::ir {
 
@@ -90,6 +91,7 @@ class Verifier : Where {
     op_ = &op;
     const ops::OpDef* row = ops::find_op(op.name);
     if (row == nullptr) {
+      check_is_linked("op ", op.name.text());
       const std::string near = ops::near_names(op.name.text());
       fail("there is no such op", near.empty() ? "" : concat(". Did you mean ", near, "?"));
     }

@@ -10,5 +10,6 @@ namespace poptorch::program {
 void run_model(const std::vector<std::string>& words);
 void train_model(const std::vector<std::string>& words);
 void inspect_model(const std::vector<std::string>& words);
+void list_needs(const std::vector<std::string>& words);
 
 }  // namespace poptorch::program

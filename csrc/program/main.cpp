@@ -57,6 +57,7 @@ int main(int count, char** values) {
   auto* command = &program::run_model;
   if (words[0] == "train") command = &program::train_model;
   if (words[0] == "inspect") command = &program::inspect_model;
+  if (words[0] == "needs") command = &program::list_needs;
   if (command != &program::run_model) words.erase(words.begin());
   find_home();
   try {

@@ -2,13 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 
 #include "program/arguments.h"
 #include "program/commands.h"
 #include "runtime/formats.h"
 #include "runtime/program.h"
-#include "support/error.h"
+#include "support/files.h"
 
 namespace poptorch::program {
 
@@ -39,7 +38,7 @@ void run_model(const std::vector<std::string>& words) {
                                     {"--timeout"}});
   const std::vector<std::string>& paths = arguments.positional();
   if (paths.empty()) throw UsageError("the file of a compiled model is missing");
-  const std::filesystem::path folder = arguments.one("--outdir");
+  const std::string folder = arguments.one("--outdir");
   const int64_t repeat = arguments.count("--repeat", 1);
   const auto threads = static_cast<int>(arguments.count("--threads", 0));
   runtime::Program program(paths[0], arguments.name("--program"), threads);
@@ -54,10 +53,9 @@ void run_model(const std::vector<std::string>& words) {
   for (int64_t i = 0; i < repeat; ++i) {
     seconds.push_back(seconds_of([&] { results = program.run(views); }));
   }
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
+  make_folders(folder);
   for (size_t i = 0; i < results.size(); ++i) {
-    runtime::write_file(folder / concat("output", i, ".npy"), write_npy(results[i].view()));
+    runtime::write_file(concat(folder, "/output", i, ".npy"), write_npy(results[i].view()));
   }
   if (repeat > 1) print_times(std::move(seconds));
 }

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <charconv>
 #include <limits>
-#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/files.h"
 
 namespace poptorch::run {
 
@@ -13,9 +16,10 @@ namespace {
 
 // The number in a file; no limit where there is no such file, or another word ("max").
 int64_t limit_in(const std::string& path) {
-  int64_t limit = 0;
-  std::ifstream file(path);
-  return file >> limit && limit >= 0 ? limit : std::numeric_limits<int64_t>::max();
+  const std::string text = read_whole(path).value_or("");
+  int64_t limit = -1;
+  std::from_chars(text.data(), text.data() + text.size(), limit);
+  return limit >= 0 ? limit : std::numeric_limits<int64_t>::max();
 }
 
 // Of a group and of those that it is part of. A container may see its own group as the top one,
@@ -28,30 +32,22 @@ int64_t limit_of(const std::string& mount, std::string group, const char* file) 
   return limit;
 }
 
-bool has_word(const std::string& words, const std::string& wanted) {
-  std::istringstream list(words);
-  for (std::string word; std::getline(list, word, ',');) {
-    if (word == wanted) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 int64_t memory_limit(const std::string& root) {
   int64_t limit = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   const std::string mount = root + "/sys/fs/cgroup";
-  std::ifstream groups(root + "/proc/self/cgroup");
   // Each line is `number:controllers:/group`; version 2 has the number 0 and no controllers.
-  for (std::string line; std::getline(groups, line);) {
+  for (const std::string& line : split(read_whole(root + "/proc/self/cgroup").value_or(""), '\n')) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos || line[second + 1] != '/') continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::vector<std::string> controllers =
+        split(std::string_view(line).substr(first + 1, second - first - 1), ',');
     const std::string group = line.substr(second + 1);
     if (controllers.empty()) {
       limit = std::min(limit, limit_of(mount, group, "memory.max"));
       limit = std::min(limit, limit_of(mount + "/unified", group, "memory.max"));
-    } else if (has_word(controllers, "memory")) {
+    } else if (std::ranges::count(controllers, "memory") > 0) {
       limit = std::min(limit, limit_of(mount + "/memory", group, "memory.limit_in_bytes"));
     }
   }

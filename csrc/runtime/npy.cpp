@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "runtime/formats.h"
 #include "support/error.h"
+#include "support/files.h"
 
 namespace poptorch::runtime {
 
@@ -130,19 +132,16 @@ std::string write_npy(const View& tensor) {
 }
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  USER_CHECK(file.good() || file.eof(), "[load] cannot read ", path,
+  std::optional<std::string> bytes = read_whole(path);
+  USER_CHECK(bytes.has_value(), "[load] cannot read ", path,
              ". Check that the file exists and may be read.");
-  return bytes;
+  return *std::move(bytes);
 }
 
 void write_file(const std::string& path, std::string_view bytes) {
   const std::string beside = concat(path, ".", getpid(), ".part");
-  std::ofstream file(beside, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  const bool is_written = file.good() && std::rename(beside.c_str(), path.c_str()) == 0;
+  const bool is_written =
+      write_whole(beside, bytes) && std::rename(beside.c_str(), path.c_str()) == 0;
   if (!is_written) std::remove(beside.c_str());
   USER_CHECK(is_written, "[save] cannot write ", path,
              ". Check that the folder exists, may be written to and has space for ", bytes.size(),

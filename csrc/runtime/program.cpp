@@ -40,6 +40,15 @@ std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOpt
 
 }  // namespace
 
+std::vector<std::string> program_names(const std::string& path) {
+  const Archive archive(path);
+  const Json manifest = Json::parse(archive["manifest.json"], path + ": manifest.json");
+  if (manifest["format"].string() != "poptorch bundle") return {""};
+  std::vector<std::string> names;
+  for (const auto& [name, facts] : manifest["programs"].object()) names.push_back(name);
+  return names;
+}
+
 Program::Program(const std::string& path, const std::string& name, int threads)
     : path_(path), archive_(path), threads_(threads > 0 ? threads : default_threads()) {
   read_manifest(name);

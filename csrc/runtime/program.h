@@ -18,6 +18,9 @@ namespace poptorch::runtime {
 // a thread for each core (not each hyper-thread) that the process may use.
 int default_threads();
 
+// The programs in a file; one empty name for a file of one program.
+std::vector<std::string> program_names(const std::string& path);
+
 class Program {
  public:
   // `name`: the program of a file of save_bundle(); empty for a file of one program. `threads` 0:

@@ -1,11 +1,12 @@
 #include <sched.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <string>
 
 #include "runtime/program.h"
+#include "support/concat.h"
+#include "support/files.h"
 
 namespace poptorch::runtime {
 
@@ -18,11 +19,9 @@ int from_environment(const char* name) {
 
 // Which core a processor of Linux belongs to, by the processors that share it.
 std::string core_of(int processor) {
-  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(processor) +
-                     "/topology/thread_siblings_list");
-  std::string siblings;
-  std::getline(file, siblings);
-  return siblings.empty() ? std::to_string(processor) : siblings;
+  const std::string path = concat("/sys/devices/system/cpu/cpu", processor,
+                                  "/topology/thread_siblings_list");
+  return read_whole(path).value_or(concat(processor));
 }
 
 }  // namespace

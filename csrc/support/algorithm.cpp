@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+
+#include "support/at_load.h"
+#include "support/files.h"
 
 namespace poptorch {
 
@@ -30,6 +32,10 @@ double cost_scale(std::string_view family, std::string_view name) {
   return at == scales().end() ? 1 : at->second;
 }
 
+void note_algorithm(std::string_view family, std::string_view name) {
+  note_need("algorithm.", concat(family, ".", name));
+}
+
 void register_algorithm(const AlgorithmName& name) { registry().push_back(name); }
 
 std::vector<AlgorithmName> all_algorithms() {
@@ -41,8 +47,7 @@ std::vector<AlgorithmName> all_algorithms() {
 
 std::vector<ForcedAlgorithm> parse_algorithms(const std::string& text) {
   std::vector<ForcedAlgorithm> forced;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
+  for (const std::string& word : split(text, ',')) {
     if (word.empty()) continue;
     std::string names;
     bool is_known = false;

@@ -31,6 +31,9 @@ struct AlgorithmName {
 // Of all tables that are there: by family, then in the order of its table.
 std::vector<AlgorithmName> all_algorithms();
 
+// That a row may be chosen (support/at_load.h).
+void note_algorithm(std::string_view family, std::string_view name);
+
 // Called by tables as they are made, at load time.
 void register_algorithm(const AlgorithmName& name);
 
@@ -158,6 +161,7 @@ class AlgorithmTable {
     };
     for (const Row& row : rows_) {
       if (!present.is_on(row.name) || !row.applies(problem)) continue;
+      note_algorithm(family_, row.name);
       const Costed one{&row, cost(row, problem)};
       keep_cheaper(best, one);
       if (row.is_for_threads) continue;

@@ -6,10 +6,11 @@
 // The words of a user error have the form `[where] what is wrong: both values. What to do.`
 #pragma once
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "support/concat.h"
 
 namespace poptorch {
 
@@ -26,14 +27,6 @@ struct InternalError : std::logic_error {
       : std::logic_error(rule + more), rule(rule) {}
   std::string rule;
 };
-
-// Joins the printed forms of all parts.
-template <typename... Parts>
-std::string concat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
 
 [[noreturn]] void throw_user_error(const std::string& message);
 [[noreturn]] void throw_internal_error(const char* file, int line, const char* condition,

@@ -13,7 +13,11 @@ namespace poptorch::simd {
 
 namespace {
 
+#ifdef POPTORCH_ONLY_ISA
+constexpr std::array<Isa, 1> levels = {Isa::POPTORCH_ONLY_ISA};
+#else
 constexpr std::array<Isa, 4> levels = {Isa::base, Isa::avx2, Isa::avx512, Isa::amx};
+#endif
 
 #if defined(__x86_64__)
 bool machine_has_amx() {

@@ -6,15 +6,13 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iomanip>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
-#include "support/error.h"
+#include "support/concat.h"
+#include "support/files.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -26,10 +24,17 @@ namespace {
 
 constexpr size_t most_problems = 20000;  // some 2 MB
 
+std::string hexadecimal(uint64_t number) {
+  char digits[17];
+  return {digits, std::to_chars(digits, digits + sizeof digits, number, 16).ptr};
+}
+
 #if defined(__x86_64__)
 std::string read_processor() {
-  std::string name;
-  std::ostringstream features;
+  std::string name, features;
+  const auto add = [&](unsigned word) {
+    features += concat(features.empty() ? "" : ".", hexadecimal(word));
+  };
   unsigned words[4] = {};
   for (unsigned leaf = 0x80000002; leaf <= 0x80000004; ++leaf) {
     if (__get_cpuid(leaf, &words[0], &words[1], &words[2], &words[3]) == 0) return "";
@@ -40,17 +45,16 @@ std::string read_processor() {
       }
     }
   }
-  features << std::hex;
   // The word b of leaf 1 holds the number of the core that asks.
   if (__get_cpuid(1, &words[0], &words[1], &words[2], &words[3]) == 0) return "";
-  features << words[0] << '.' << words[2] << '.' << words[3];
+  for (const size_t i : {0, 2, 3}) add(words[i]);
   if (__get_cpuid_count(7, 0, &words[0], &words[1], &words[2], &words[3]) != 0) {
-    features << '.' << words[1] << '.' << words[2] << '.' << words[3];
+    for (const size_t i : {1, 2, 3}) add(words[i]);
   }
   if (__get_cpuid_count(7, 1, &words[0], &words[1], &words[2], &words[3]) != 0) {
-    features << '.' << words[0];
+    add(words[0]);
   }
-  return concat(name, " ", features.str());
+  return concat(name, " ", features);
 }
 #else
 std::string read_processor() { return ""; }
@@ -63,15 +67,12 @@ uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-std::string header() { return concat("poptorch algorithms 1 ", processor_text()); }
-
-// The parts of a line between tabs.
-std::vector<std::string> parts_of(const std::string& line) {
-  std::vector<std::string> parts;
-  std::istringstream text(line);
-  for (std::string part; std::getline(text, part, '\t');) parts.push_back(part);
-  return parts;
+std::string with_one_decimal(double number) {
+  const int64_t tenths = std::llround(number * 10);
+  return concat(tenths / 10, ".", tenths % 10);
 }
+
+std::string header() { return concat("poptorch algorithms 1 ", processor_text()); }
 
 // No timings: damaged.
 Measured parse_timings(const std::vector<std::string>& parts) {
@@ -97,20 +98,19 @@ const std::string& processor_text() {
 }
 
 MeasuredFile::MeasuredFile(const std::string& folder) : folder_(folder) {
-  std::ostringstream name;
-  name << "algorithms_" << std::hex << std::setw(16) << std::setfill('0')
-       << hash_of(processor_text());
-  path_ = concat(folder, "/", name.str());
+  const std::string hash = hexadecimal(hash_of(processor_text()));
+  path_ = concat(folder, "/algorithms_", std::string(16 - hash.size(), '0'), hash);
 }
 
 std::map<std::string, Measured> MeasuredFile::read() const {
   std::map<std::string, Measured> problems;
-  std::ifstream file(path_ + ".txt");
-  std::string line;
-  if (!std::getline(file, line) || line != header()) return problems;
+  const std::string text = read_whole(path_ + ".txt").value_or("");
   // The last line of a file that was cut has no end.
-  while (std::getline(file, line) && !file.eof()) {
-    const std::vector<std::string> parts = parts_of(line);
+  const std::vector<std::string> lines =
+      split(std::string_view(text).substr(0, text.rfind('\n') + 1), '\n');
+  if (lines.empty() || lines[0] != header()) return problems;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> parts = split(lines[i], '\t');
     Measured found = parse_timings(parts);
     if (!found.timings.empty()) problems.emplace(parts[0], std::move(found));
   }
@@ -122,19 +122,17 @@ bool MeasuredFile::add(const std::string& problem, const Measured& found) const 
   if (problems.size() >= most_problems) return false;
   problems.emplace(problem, found);
   const std::string written = concat(path_, ".", getpid());
-  {
-    std::ofstream file(written);
-    file << header() << "\n" << std::fixed << std::setprecision(1);
-    for (const auto& [name, one] : problems) {
-      file << name;
-      for (const Timing& timing : one.timings) file << "\t" << timing.algorithm << "=" << timing.us;
-      file << "\n";
+  std::string text = concat(header(), "\n");
+  for (const auto& [name, one] : problems) {
+    text += name;
+    for (const Timing& timing : one.timings) {
+      text += concat("\t", timing.algorithm, "=", with_one_decimal(timing.us));
     }
-    file.close();
-    if (file.fail()) {
-      std::remove(written.c_str());
-      return false;
-    }
+    text += "\n";
+  }
+  if (!write_whole(written, text)) {
+    std::remove(written.c_str());
+    return false;
   }
   return std::rename(written.c_str(), (path_ + ".txt").c_str()) == 0;
 }
@@ -142,8 +140,7 @@ bool MeasuredFile::add(const std::string& problem, const Measured& found) const 
 MeasuredFile::Lock::Lock(const MeasuredFile& file) {
   constexpr auto longest = std::chrono::seconds(5);
   constexpr auto pause = std::chrono::milliseconds(5);
-  std::error_code error;
-  std::filesystem::create_directories(file.folder_, error);
+  make_folders(file.folder_);
   descriptor_ = open((file.path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) return;
   // Of the process, not of the open file: a forked child does not hold it.

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <sstream>
 
 #include "support/algorithm.h"
 #include "support/error.h"
+#include "support/files.h"
 
 namespace poptorch {
 
@@ -35,10 +34,21 @@ bool parse_measure(const std::string& text) {
 
 std::string find_cache_folder() {
   const std::string own = variable("POPTORCH_CACHE_DIR"), cache = variable("XDG_CACHE_HOME");
-  if (!own.empty()) return std::filesystem::absolute(own);
+  if (!own.empty()) return absolute_path(own);
   if (!cache.empty()) return concat(cache, "/poptorch");
   const std::string home = variable("HOME");
   return home.empty() ? "" : concat(home, "/.cache/poptorch");
+}
+
+// The machine's best level, of those that this file is built for.
+simd::Isa best_level() {
+  const std::vector<simd::Isa> levels = simd::machine_levels();
+#ifdef POPTORCH_ONLY_ISA
+  USER_CHECK(!levels.empty(), "[runner] this binary needs a processor with ",
+             name_of(simd::Isa::POPTORCH_ONLY_ISA), ", which this machine does not have. Build it ",
+             "for this machine: make runner PROGRAM=FILE CPU=avx2 (or base).");
+#endif
+  return levels.back();
 }
 
 bool is_other_than_intel() {
@@ -54,13 +64,12 @@ bool is_other_than_intel() {
 
 Settings Settings::from_environment() {
   Settings settings;
-  std::istringstream text(variable("POPTORCH_OFF"));
-  for (std::string name; std::getline(text, name, ',');) {
+  for (const std::string& name : split(variable("POPTORCH_OFF"), ',')) {
     if (!name.empty()) settings.off.push_back(name);
   }
   settings.algorithms = parse_algorithms(variable("POPTORCH_ALGORITHM"));
   const std::string isa = variable("POPTORCH_ISA"), gemm = variable("POPTORCH_GEMM");
-  settings.isa = isa.empty() ? simd::machine_levels().back() : simd::parse_isa(isa);
+  settings.isa = isa.empty() ? best_level() : simd::parse_isa(isa);
   settings.names_gemm = !gemm.empty();
   settings.measures = parse_measure(variable("POPTORCH_MEASURE"));
   settings.cache_folder = find_cache_folder();

@@ -1,17 +1,16 @@
 #include "support/torch_library.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/error.h"
+#include "support/files.h"
 
 namespace poptorch {
 
@@ -20,29 +19,37 @@ namespace {
 std::atomic<bool> is_loaded = false;
 
 // `torch2_13` for the torch that is installed next to poptorch; empty: there is none.
-std::string installed_release(const std::filesystem::path& packages) {
-  std::ifstream file(packages / "torch" / "version.py");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::smatch found;
-  const std::regex pattern(R"(__version__ = '(\d+)\.(\d+))");
-  if (!std::regex_search(text, found, pattern)) return "";
-  return concat("torch", found[1].str(), "_", found[2].str());
+std::string installed_release(const std::string& packages) {
+  const std::string text = read_whole(packages + "/torch/version.py").value_or("");
+  constexpr std::string_view before = "__version__ = '";
+  const size_t at = text.find(before);
+  if (at == std::string::npos) return "";
+  const std::vector<std::string> numbers = split(text.substr(at + before.size()), '.');
+  return numbers.size() < 2 ? "" : concat("torch", numbers[0], "_", numbers[1]);
 }
+
+bool is_file(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
 // That for the torch that is installed, or the first there is: torch's C++ interface differs from
 // release to release, so there is a library for each. Empty: there is none.
-std::string library_in(const std::filesystem::path& folder) {
-  const std::string name = "libpoptorch_aten.so";
-  const std::string release = installed_release(folder.parent_path().parent_path());
+std::string library_in(const std::string& folder) {
+  const std::string name = "/libpoptorch_aten.so";
+  const std::string release = installed_release(folder_of(folder_of(folder)));
   if (!release.empty()) {
-    const std::filesystem::path file = folder / release / name;
-    return exists(file) ? file.string() : "";
+    const std::string path = concat(folder, "/", release, name);
+    return is_file(path) ? path : "";
   }
-  std::vector<std::string> found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (exists(entry.path() / name)) found.push_back((entry.path() / name).string());
+  std::string first;
+  DIR* const entries = opendir(folder.c_str());
+  if (entries == nullptr) return first;
+  while (const dirent* entry = readdir(entries)) {
+    const std::string path = concat(folder, "/", entry->d_name, name);
+    if (is_file(path) && (first.empty() || path < first)) first = path;
   }
-  return found.empty() ? "" : *std::ranges::min_element(found);
+  closedir(entries);
+  return first;
 }
 
 // In a folder next to libpoptorch.so, which has this function; empty: there is none, or this is
@@ -52,7 +59,7 @@ std::string find_library() {
   if (dladdr(reinterpret_cast<void*>(&has_torch), &own) == 0 || own.dli_fname == nullptr) return "";
   const std::string path = own.dli_fname;
   if (!path.ends_with("libpoptorch.so")) return "";
-  return library_in(std::filesystem::path(path).parent_path());
+  return library_in(folder_of(path));
 }
 
 const std::string& library() {

@@ -158,8 +158,8 @@ const std::vector<int> table = {1, 2};
 
 
 def _folder(path):
-    """The folder of csrc that a path (relative to csrc) is in; ``compile`` is two files."""
-    return path.split("/")[0].split(".")[0]
+    """The folder of csrc that a path (relative to csrc) is in; files outside are ``compile``."""
+    return path.split("/")[0] if "/" in path else "compile"
 
 
 def _level_of(path):

@@ -163,14 +163,14 @@ Arguments::Arguments(const ir::Op& op, const c10::FunctionSchema& schema)
   const std::string& name = op.attrs.get_string(ir::attr::overload);
   USER_CHECK(given->size() <= schema.arguments().size(), "[", name, "] takes ",
              schema.arguments().size(), " arguments, given ", given->size(), ". The schema is ",
-             schema, ".");
+             c10::str(schema), ".");
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     if (i < given->size()) {
       arguments_.push_back(read({op, argument}, (*given)[i]));
     } else {
       USER_CHECK(argument.default_value(), "[", name, "] argument ", argument.name(),
-                 " is missing and has no default. The schema is ", schema, ".");
+                 " is missing and has no default. The schema is ", c10::str(schema), ".");
       arguments_.push_back({Kind::constant, *argument.default_value(), {}});
     }
   }

@@ -93,7 +93,8 @@ bool is_in_the_way(const Prepared& prepared, const Args& args, const Tensors& re
 void check_sizes(const Prepared& prepared, const at::Tensor& result, size_t i) {
   const ir::Type& type = prepared.outputs[i];
   USER_CHECK(result.sizes() == at::IntArrayRef(type.sizes), "[", prepared.name, "] result ", i,
-             " has sizes ", result.sizes(), ", expected ", at::IntArrayRef(type.sizes),
+             " has sizes ", c10::str(result.sizes()), ", expected ",
+             c10::str(at::IntArrayRef(type.sizes)),
              ". Sizes that depend on data cannot be compiled: use an op with fixed sizes.");
 }
 

@@ -296,38 +296,35 @@ double bf16_im2col_cost(P p) {
 bool upcast_applies(P p) { return !p.is(Direction::gradients) && ir::is_half(p.x.dtype); }
 double upcast_cost(P) { return 1; }
 
+CONVOLUTION("pointwise", "1x1 kernels as products of matrices", pointwise_applies, pointwise_cost,
+            {pointwise})
+CONVOLUTION("blocked_pointwise", "the same for inference, with scale, bias, residual and relu",
+            blocked_pointwise_applies, blocked_pointwise_cost, {blocked_pointwise})
+CONVOLUTION("depthwise", "loops over vectors of channels, each by itself", depthwise_applies,
+            depthwise_cost, {depthwise})
+CONVOLUTION("few_channels", "loops over vectors of outputs", few_channels_applies,
+            few_channels_cost, {few_channels})
+CONVOLUTION("bf16x3_convolution", "implicit GEMM of sums of three bfloat16 parts (AMX)",
+            bf16x3_applies, bf16x3_cost, {bf16x3, WeightForm::by_tap}, false, /*is_unit=*/true)
+CONVOLUTION("winograd", "3x3 kernels by Winograd's F(2x2, 3x3)", winograd_applies, winograd_cost,
+            {winograd})
+CONVOLUTION("direct_weight_gradient", "gradients of weights by register tiles, without im2col",
+            direct_applies, direct_cost, {direct_weight_gradient})
+CONVOLUTION("im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
+            im2col_cost, {im2col})
+CONVOLUTION("bf16_im2col", "bfloat16 products of im2col, for AVX512-BF16", bf16_im2col_applies,
+            bf16_im2col_cost, {bf16_im2col}, false, /*is_unit=*/true)
+CONVOLUTION("upcast", "16-bit tensors as float32, by another algorithm", upcast_applies,
+            upcast_cost, {upcast_convolution})
+CONVOLUTION("reorder", "copies of operands that lie channels-last, by another algorithm",
+            reorder_applies, reorder_cost, {reordered_convolution})
+
 }  // namespace
 
 AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms() {
-  static AlgorithmTable<ConvProblem, ConvMethod> table{"conv", {
-      {"pointwise", "1x1 kernels as products of matrices", pointwise_applies, pointwise_cost,
-       {pointwise}},
-      {"blocked_pointwise", "the same for inference, with scale, bias, residual and relu",
-       blocked_pointwise_applies, blocked_pointwise_cost, {blocked_pointwise}},
-      {"depthwise", "loops over vectors of channels, each by itself", depthwise_applies,
-       depthwise_cost, {depthwise}},
-      {"few_channels", "loops over vectors of outputs", few_channels_applies, few_channels_cost,
-       {few_channels}},
-      {"bf16x3_convolution", "implicit GEMM of sums of three bfloat16 parts (AMX)", bf16x3_applies,
-       bf16x3_cost, {bf16x3, WeightForm::by_tap}, false, /*is_unit=*/true},
-      {"winograd", "3x3 kernels by Winograd's F(2x2, 3x3)", winograd_applies, winograd_cost,
-       {winograd}},
-      {"direct_weight_gradient", "gradients of weights by register tiles, without im2col",
-       direct_applies, direct_cost, {direct_weight_gradient}},
-      {"im2col", "gradients of weights by im2col and GEMM, strip by strip", im2col_applies,
-       im2col_cost, {im2col}},
-      {"bf16_im2col", "bfloat16 products of im2col, for AVX512-BF16", bf16_im2col_applies,
-       bf16_im2col_cost, {bf16_im2col}, false, /*is_unit=*/true},
-      {"upcast", "16-bit tensors as float32, by another algorithm", upcast_applies, upcast_cost,
-       {upcast_convolution}},
-      {"reorder", "copies of operands that lie channels-last, by another algorithm",
-       reorder_applies, reorder_cost, {reordered_convolution}}},
-      {measuring_key, conv_trials}};
+  static AlgorithmTable<ConvProblem, ConvMethod> table{"conv", {}, {measuring_key, conv_trials}};
   return table;
 }
-
-// Made when the library is loaded, for its names to be there.
-[[maybe_unused]] static const auto& made = conv_algorithms();
 
 // A number of an image takes as long as 20 products.
 double copy_cost(P p) {

@@ -5,6 +5,7 @@
 #include "kernels/conv/problem.h"
 #include "ops/kernel.h"
 #include "support/algorithm.h"
+#include "support/at_load.h"
 
 namespace poptorch::kernels {
 
@@ -26,6 +27,10 @@ struct ConvMethod {
 using ConvAlgorithm = Algorithm<ConvProblem, ConvMethod>;
 
 AlgorithmTable<ConvProblem, ConvMethod>& conv_algorithms();
+
+// A row of it: CONVOLUTION("winograd", "3x3 kernels by ...", applies, cost, {prepare}).
+#define CONVOLUTION(name, ...) \
+  AT_LOAD("algorithm.conv." name) { conv_algorithms().add({{name, __VA_ARGS__}}); }
 
 // How convolutions are measured: on few images, in one thread. A problem of packed weights is
 // measured with weights as the op `convolution` has them: it must not matter who asks, what packs

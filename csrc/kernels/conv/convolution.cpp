@@ -20,7 +20,8 @@ Prepared convolution(const Call& call) {
   }
   return prepare_conv(ConvProblem::forward(call));
 }
-KERNEL("convolution", convolution, false, convolution)
+KERNEL("convolution", convolution)
+HALF_KERNEL("convolution", convolution)
 
 // The call for some of the gradients; the other results are empty.
 struct SomeGradients {
@@ -203,7 +204,8 @@ Prepared convolution_backward(const Call& call) {
   }
   return gradients(call, false);
 }
-KERNEL("convolution_backward", convolution_backward, false, convolution_backward)
+KERNEL("convolution_backward", convolution_backward)
+HALF_KERNEL("convolution_backward", convolution_backward)
 
 }  // namespace
 

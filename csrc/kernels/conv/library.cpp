@@ -78,18 +78,14 @@ double bf16_unit_cost(P p) {
   return is_dw ? 0.6 : 0.3;
 }
 
-const bool is_registered = [] {
-  conv_algorithms().add({
-      {"no_products", "windows that see padding alone: the bias, or zeros", no_products_applies,
-       no_products_cost, {no_products, WeightForm::by_tap}},
-      {"bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
-       bf16_unit_cost, {bf16}, /*is_library=*/true, /*is_unit=*/true},
-      {"onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
-       onednn_cost, {onednn, WeightForm::onednn, rest}, /*is_library=*/true},
-      {"onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
-       {onednn, WeightForm::onednn}, /*is_library=*/true}});
-  return true;
-}();
+CONVOLUTION("no_products", "windows that see padding alone: the bias, or zeros",
+            no_products_applies, no_products_cost, {no_products, WeightForm::by_tap})
+CONVOLUTION("bf16_unit", "PyTorch's operator on bfloat16, which calls oneDNN", bf16_unit_applies,
+            bf16_unit_cost, {bf16}, /*is_library=*/true, /*is_unit=*/true)
+CONVOLUTION("onednn", "PyTorch's operator, which calls oneDNN for most problems", onednn_applies,
+            onednn_cost, {onednn, WeightForm::onednn, rest}, /*is_library=*/true)
+CONVOLUTION("onednn_joint", "the same for both gradients in one call", joint_applies, joint_cost,
+            {onednn, WeightForm::onednn}, /*is_library=*/true)
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "kernels/simd/elementwise.h"
 #include "ops/layout.h"
 #include "support/error.h"
+#include "support/not_linked.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {
@@ -64,7 +65,7 @@ Prepared packed_convolution(const Call& call) {
   return by_form ? convolution : with_other_than_relu(call, std::move(convolution));
 }
 
-KERNEL("packed_convolution", packed_convolution, false, nullptr, takes_unpacked)
+KERNEL("packed_convolution", packed_convolution, false, takes_unpacked)
 
 }  // namespace
 
@@ -80,7 +81,8 @@ const char* onednn_activation(const Call& call) {
 }
 
 Prepared with_activation(const Call& call, Prepared convolution, const std::string& activation) {
-  const auto* function = simd::find(simd::unary_f32(), activation);
+  const auto* function = simd::unary_f32(activation);
+  if (function == nullptr) check_is_linked("function ", activation);
   const auto run = [=, n = call.out().numel(), run = std::move(convolution.run)](const Args& args) {
     constexpr int64_t grain = 8192;
     run(args);

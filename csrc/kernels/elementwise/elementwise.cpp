@@ -9,6 +9,7 @@
 #include "kernels/simd/elementwise.h"
 #include "ops/kernel.h"
 #include "support/error.h"
+#include "support/not_linked.h"
 
 namespace poptorch::kernels {
 
@@ -52,21 +53,25 @@ Params params_of(const Call& call) {
   return params;
 }
 
-// The functions of one or two operands for operands of `dtype`; for the 16-bit floats those of f32,
-// for loops with Float16Form::upcast.
-std::span<const simd::NamedLoop> unary_loops(ir::DType dtype) {
-  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::unary_f32();
-  return dtype == ir::DType::f64 ? unary_f64() : unary_integer(dtype);
+// The function of one or two operands for operands of `dtype`; for the 16-bit floats that of f32,
+// for loops with Float16Form::upcast. nullptr: there is none.
+const simd::NamedLoop* find_function(ir::DType dtype, size_t operands, std::string_view name) {
+  if (dtype == ir::DType::f32 || ir::is_half(dtype)) {
+    return operands == 1 ? simd::unary_f32(name) : simd::binary_f32(name);
+  }
+  const std::string_view kind = dtype == ir::DType::f64 ? "f64" : "integer";
+  note_need("functions.", kind);
+  for (const FunctionTables& known : function_tables()) {
+    if (known.kind != kind) continue;
+    return simd::find(operands == 1 ? known.unary(dtype) : known.binary(dtype), name);
+  }
+  return nullptr;
 }
 
-std::span<const simd::NamedLoop> binary_loops(ir::DType dtype) {
-  if (dtype == ir::DType::f32 || ir::is_half(dtype)) return simd::binary_f32();
-  return dtype == ir::DType::f64 ? binary_f64() : binary_integer(dtype);
-}
-
-const simd::NamedLoop& loop_of(const Call& call, std::span<const simd::NamedLoop> table,
+const simd::NamedLoop& loop_of(const Call& call, ir::DType dtype, size_t operands,
                                std::string_view function) {
-  const simd::NamedLoop* loop = simd::find(table, function);
+  const simd::NamedLoop* loop = find_function(dtype, operands, function);
+  if (loop == nullptr) check_is_linked("function ", function);
   USER_CHECK(loop != nullptr, "[", call.op.name, "] is not computed for ", call.in(0).text(),
              ". Cast the operands to a floating-point type.");
   return *loop;
@@ -81,15 +86,11 @@ Function function_of_loop(const Call& call, const simd::NamedLoop& loop, int ope
 }
 
 Function unary(const Call& call) {
-  const simd::NamedLoop& loop =
-      loop_of(call, unary_loops(call.in(0).dtype), name_of_function(call));
-  return function_of_loop(call, loop, 1);
+  return function_of_loop(call, loop_of(call, call.in(0).dtype, 1, name_of_function(call)), 1);
 }
 
 Function binary(const Call& call) {
-  const simd::NamedLoop& loop =
-      loop_of(call, binary_loops(call.in(0).dtype), name_of_function(call));
-  return function_of_loop(call, loop, 2);
+  return function_of_loop(call, loop_of(call, call.in(0).dtype, 2, name_of_function(call)), 2);
 }
 
 // Common exponents are known only when the exponent is read.
@@ -116,7 +117,7 @@ Function power(const Call& call) {
   Function function = binary(call);
   const ir::DType dtype = call.in(0).dtype;
   if (!ir::is_float(dtype) || call.in(1).numel() != 1) return function;
-  const auto loop = [&](const char* name) { return simd::find(unary_loops(dtype), name)->run; };
+  const auto loop = [&](const char* name) { return loop_of(call, dtype, 1, name).run; };
   const Powers powers = {loop("square"), loop("cube"), loop("reciprocal"), function.run};
   std::memcpy(function.params.data(), &powers, sizeof powers);
   function.picoseconds = 2000;
@@ -150,7 +151,7 @@ Prepared division(const Call& call) {
   Prepared prepared = elementwise(call);
   if (ir::is_float(call.in(0).dtype) || call.out().numel() == 0) return prepared;
   const ir::Type& y = call.in(1);
-  const simd::NamedLoop& is_zero = loop_of(call, unary_loops(y.dtype), "logical_not");
+  const simd::NamedLoop& is_zero = loop_of(call, y.dtype, 1, "logical_not");
   const Loop loop({ir::DType::boolean, y.sizes, {}}, {&y});
   const std::string words = concat("[", call.op.name, "] integer division by zero: operand 1, ",
                                    y.text(), ", holds a 0. Divide as floats, or replace it.");
@@ -175,22 +176,23 @@ Prepared clone(const Call& call) {
 }
 
 // Rows of one function each.
-constexpr const char* plain_names[] = {
-    "neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
-    "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-    "atanh", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil", "round", "trunc", "frac",
-    "bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "gelu", "silu", "mish", "softplus",
-    "elu", "leaky_relu", "hardtanh", "hardsigmoid", "hardswish", "threshold", "clamp", "add", "sub",
-    "mul", "minimum", "maximum", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
-    "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "threshold_backward",
-    "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",
-    "leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward",
-    "mish_backward", "softplus_backward"};
-
-[[maybe_unused]] const bool plain_registered = [] {
-  for (const char* name : plain_names) ops::register_kernel({name, elementwise, true});
-  return true;
-}();
+#define PLAIN(name) KERNEL(name, elementwise, true)
+PLAIN("neg") PLAIN("abs") PLAIN("sign") PLAIN("exp") PLAIN("exp2") PLAIN("expm1") PLAIN("log")
+PLAIN("log2") PLAIN("log10") PLAIN("log1p") PLAIN("sqrt") PLAIN("rsqrt") PLAIN("reciprocal")
+PLAIN("sin") PLAIN("cos") PLAIN("tan") PLAIN("asin") PLAIN("acos") PLAIN("atan") PLAIN("sinh")
+PLAIN("cosh") PLAIN("asinh") PLAIN("acosh") PLAIN("atanh") PLAIN("tanh") PLAIN("sigmoid")
+PLAIN("erf") PLAIN("erfc") PLAIN("relu") PLAIN("floor") PLAIN("ceil") PLAIN("round") PLAIN("trunc")
+PLAIN("frac") PLAIN("bitwise_not") PLAIN("logical_not") PLAIN("isnan") PLAIN("isinf")
+PLAIN("isfinite") PLAIN("gelu") PLAIN("silu") PLAIN("mish") PLAIN("softplus") PLAIN("elu")
+PLAIN("leaky_relu") PLAIN("hardtanh") PLAIN("hardsigmoid") PLAIN("hardswish") PLAIN("threshold")
+PLAIN("clamp") PLAIN("add") PLAIN("sub") PLAIN("mul") PLAIN("minimum") PLAIN("maximum")
+PLAIN("atan2") PLAIN("bitwise_and") PLAIN("bitwise_or") PLAIN("bitwise_xor") PLAIN("logical_and")
+PLAIN("logical_or") PLAIN("logical_xor") PLAIN("eq") PLAIN("ne") PLAIN("lt") PLAIN("le") PLAIN("gt")
+PLAIN("ge") PLAIN("threshold_backward") PLAIN("gelu_backward") PLAIN("silu_backward")
+PLAIN("sigmoid_backward") PLAIN("tanh_backward") PLAIN("elu_backward") PLAIN("leaky_relu_backward")
+PLAIN("hardtanh_backward") PLAIN("hardsigmoid_backward") PLAIN("hardswish_backward")
+PLAIN("mish_backward") PLAIN("softplus_backward")
+#undef PLAIN
 
 KERNEL("div", division, true)
 KERNEL("fmod", division, true)
@@ -203,6 +205,11 @@ KERNEL("clone", clone, true)
 KERNEL("nop", clone, true)
 
 }  // namespace
+
+std::vector<FunctionTables>& function_tables() {
+  static std::vector<FunctionTables> tables;
+  return tables;
+}
 
 Function function_of(const Call& call) {
   const ir::OpName name = call.op.name;

@@ -24,10 +24,14 @@ Function function_of(const ops::Call& call);
 Function cast_function(ir::DType from, ir::DType to);
 
 // Tables of one dtype, in files of their own.
-std::span<const simd::NamedLoop> unary_f64();
-std::span<const simd::NamedLoop> binary_f64();
-std::span<const simd::NamedLoop> unary_integer(ir::DType dtype);  // bool counts as one
-std::span<const simd::NamedLoop> binary_integer(ir::DType dtype);
+struct FunctionTables {
+  std::string_view kind;  // "f64", "integer": bool counts as one
+  std::span<const simd::NamedLoop> (*unary)(ir::DType);
+  std::span<const simd::NamedLoop> (*binary)(ir::DType);
+};
+
+// Those of types other than f32, made at load time.
+std::vector<FunctionTables>& function_tables();
 
 // condition ? x : y for items of this size; operands condition (bool), x, y.
 simd::InnerLoopFn where_loop(int64_t item_bytes);

@@ -64,7 +64,10 @@ constexpr simd::NamedLoop binary_functions[] = {
 
 }  // namespace f64
 
-std::span<const simd::NamedLoop> unary_f64() { return f64::unary_functions; }
-std::span<const simd::NamedLoop> binary_f64() { return f64::binary_functions; }
+AT_LOAD("functions.f64") {
+  function_tables().push_back(
+      {"f64", [](ir::DType) { return std::span<const simd::NamedLoop>(f64::unary_functions); },
+       [](ir::DType) { return std::span<const simd::NamedLoop>(f64::binary_functions); }});
+}
 
 }  // namespace poptorch::kernels

@@ -115,8 +115,6 @@ std::span<const simd::NamedLoop> functions_for(ir::DType dtype, const auto& fn) 
   });
 }
 
-}  // namespace
-
 std::span<const simd::NamedLoop> unary_integer(ir::DType dtype) {
   return functions_for(dtype, []<typename T>(T) { return std::span(unary_functions<T>); });
 }
@@ -124,5 +122,11 @@ std::span<const simd::NamedLoop> unary_integer(ir::DType dtype) {
 std::span<const simd::NamedLoop> binary_integer(ir::DType dtype) {
   return functions_for(dtype, []<typename T>(T) { return std::span(binary_functions<T>); });
 }
+
+AT_LOAD("functions.integer") {
+  function_tables().push_back({"integer", unary_integer, binary_integer});
+}
+
+}  // namespace
 
 }  // namespace poptorch::kernels

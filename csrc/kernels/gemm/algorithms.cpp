@@ -10,6 +10,7 @@
 #include "kernels/gemm/float16.h"
 #include "kernels/gemm/small.h"
 #include "kernels/simd/isa.h"
+#include "support/at_load.h"
 #include "support/bf16_unit.h"
 #include "support/ceil_div.h"
 #include "support/switches.h"
@@ -154,70 +155,80 @@ const GemmMethod loops_method{.f32 = plain_block<float>, .f64 = plain_block<doub
 const GemmMethod split_k_method{.takes_float16 = true};
 
 const GemmMethod& method_of_parts(const GemmProblem& p) {
-  if (p.dtype == ir::DType::bf16 && bf16_loops_pay()) return bf16_loops_method;
+  if (p.dtype == ir::DType::bf16 && bf16_loops_pay()) {
+    // By name, so that a runner for f32 programs can be without them.
+    return *gemm_table().row("bf16_loops").make;
+  }
   if (p.dtype == ir::DType::f32 && blocked_gemm_pays(p.gemm)) return blocked_method;
   return has_blas(p) ? blas_method : loops_method;
 }
 
-const GemmTable& gemm_table() {
-  static const GemmTable table{"gemm", {
-      {.name = "bf16x3",
-       .doc = "f32 numbers as three bfloat16 parts, on the CPU's unit for those (AMX)",
-       .applies = [](const GemmProblem& p) {
-         return is_f32_based(p) && p.gemm.k > 0 && has_bf16x3_gemm();
-       },
-       .cost = cost_of_bf16x3,
-       .make = &bf16x3_method, .is_unit = true},
-      {.name = "bf16_unit",
-       .doc = "bfloat16 products of PyTorch's BLAS, on the CPU's unit for them",
-       .applies = [](const GemmProblem& p) {
-         return p.dtype == ir::DType::bf16 && fits_blas(p.gemm) && has_bf16_gemm();
-       },
-       .cost = [](const GemmProblem&) { return bf16_gemm_pays() ? 0.3 : never; },
-       .make = &bf16_unit_method, .is_library = true, .is_unit = true},
-      {.name = "bf16_loops",
-       .doc = "loops on packed blocks of bfloat16 pairs, for AVX512-BF16",
-       .applies = [](const GemmProblem& p) {
-         return p.dtype == ir::DType::bf16 && computes_bf16();
-       },
-       .cost = [](const GemmProblem&) { return bf16_loops_pay() ? 0.6 : never; },
-       .make = &bf16_loops_method, .is_unit = true},
-      {.name = "small",
-       .doc = "loops in registers, nothing is packed",
-       .applies = can_be_small,
-       .cost = cost_of_small,
-       .make = &small_method},
-      {.name = "blocked",
-       .doc = "loops on packed blocks of both operands",
-       .applies = is_f32_based,
-       .cost = cost_of_blocked,
-       .make = &blocked_method},
-      {.name = "float16_blocks",
-       .doc = "16-bit floats are upcast in cache, block by block of the result",
-       .applies = [](const GemmProblem& p) { return ir::is_half(p.dtype); },
-       .cost = [](const GemmProblem&) { return is_on("blocked_upcast") ? 1.0 : never; },
-       .make = &float16_blocks_method},
-      {.name = "blas",
-       .doc = "PyTorch's BLAS",
-       .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr && has_blas(p); },
-       .cost = cost_of_blas,
-       .make = &blas_method, .is_library = true},
-      {.name = "loops",
-       .doc = "plain loops: products of integers",
-       .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr; },
-       .cost = cost_of_loops,
-       .make = &loops_method},
-      {.name = "split_k",
-       .doc = "sums are cut into parts that threads share",
-       .applies = may_split,
-       .cost = cost_of_split_k,
-       .make = &split_k_method, .is_for_threads = true},
-  }, {measuring_key, gemm_trials}};
-  return table;
+namespace {
+
+// The table, which its rows enter when the library is loaded.
+GemmTable& table() {
+  static GemmTable rows{"gemm", {}, {measuring_key, gemm_trials}};
+  return rows;
 }
 
-// Made when the library is loaded, so that its names are known then.
-[[maybe_unused]] static const GemmTable& made_at_load_time = gemm_table();
+#define PRODUCT(row_name, ...) \
+  AT_LOAD("algorithm.gemm." row_name) { table().add({{.name = row_name, __VA_ARGS__}}); }
+PRODUCT("bf16x3",
+        .doc = "f32 numbers as three bfloat16 parts, on the CPU's unit for those (AMX)",
+        .applies = [](const GemmProblem& p) {
+          return is_f32_based(p) && p.gemm.k > 0 && has_bf16x3_gemm();
+        },
+        .cost = cost_of_bf16x3,
+        .make = &bf16x3_method, .is_unit = true)
+PRODUCT("bf16_unit",
+        .doc = "bfloat16 products of PyTorch's BLAS, on the CPU's unit for them",
+        .applies = [](const GemmProblem& p) {
+          return p.dtype == ir::DType::bf16 && fits_blas(p.gemm) && has_bf16_gemm();
+        },
+        .cost = [](const GemmProblem&) { return bf16_gemm_pays() ? 0.3 : never; },
+        .make = &bf16_unit_method, .is_library = true, .is_unit = true)
+PRODUCT("bf16_loops",
+        .doc = "loops on packed blocks of bfloat16 pairs, for AVX512-BF16",
+        .applies = [](const GemmProblem& p) {
+          return p.dtype == ir::DType::bf16 && computes_bf16();
+        },
+        .cost = [](const GemmProblem&) { return bf16_loops_pay() ? 0.6 : never; },
+        .make = &bf16_loops_method, .is_unit = true)
+PRODUCT("small",
+        .doc = "loops in registers, nothing is packed",
+        .applies = can_be_small,
+        .cost = cost_of_small,
+        .make = &small_method)
+PRODUCT("blocked",
+        .doc = "loops on packed blocks of both operands",
+        .applies = is_f32_based,
+        .cost = cost_of_blocked,
+        .make = &blocked_method)
+PRODUCT("float16_blocks",
+        .doc = "16-bit floats are upcast in cache, block by block of the result",
+        .applies = [](const GemmProblem& p) { return ir::is_half(p.dtype); },
+        .cost = [](const GemmProblem&) { return is_on("blocked_upcast") ? 1.0 : never; },
+        .make = &float16_blocks_method)
+PRODUCT("blas",
+        .doc = "PyTorch's BLAS",
+        .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr && has_blas(p); },
+        .cost = cost_of_blas,
+        .make = &blas_method, .is_library = true)
+PRODUCT("loops",
+        .doc = "plain loops: products of integers",
+        .applies = [](const GemmProblem& p) { return p.gemm.scale == nullptr; },
+        .cost = cost_of_loops,
+        .make = &loops_method)
+PRODUCT("split_k",
+        .doc = "sums are cut into parts that threads share",
+        .applies = may_split,
+        .cost = cost_of_split_k,
+        .make = &split_k_method, .is_for_threads = true)
+#undef PRODUCT
+
+}  // namespace
+
+const GemmTable& gemm_table() { return table(); }
 
 template void blas_block(const Gemm&, const float*, const float*, float*);
 template void blas_block(const Gemm&, const double*, const double*, double*);

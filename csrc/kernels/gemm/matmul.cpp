@@ -232,8 +232,11 @@ Prepared float16_addmm(const Call& call) {
 
 }  // namespace
 
-KERNEL("matmul", matmul, false, float16_matmul)
-KERNEL("addmm", addmm, false, float16_addmm)
-KERNEL("baddbmm", addmm, false, float16_addmm)
+KERNEL("matmul", matmul)
+HALF_KERNEL("matmul", float16_matmul)
+KERNEL("addmm", addmm)
+HALF_KERNEL("addmm", float16_addmm)
+KERNEL("baddbmm", addmm)
+HALF_KERNEL("baddbmm", float16_addmm)
 
 }  // namespace poptorch::kernels

@@ -6,6 +6,7 @@
 #include "kernels/float16_blocks.h"
 #include "kernels/gemm/algorithms.h"
 #include "kernels/gemm/float16.h"
+#include "support/at_load.h"
 #include "support/error.h"
 #include "support/settings.h"
 #include "support/thread_memory.h"
@@ -78,11 +79,17 @@ Trial half_trial(const Gemm& g, ir::DType dtype, const GemmMethod& method,
   };
 }
 
+// half_trial, but in a runner for programs of f32 alone.
+Trial (*trial_of_half)(const Gemm&, ir::DType, const GemmMethod&,
+                       const std::shared_ptr<Operands>&) = nullptr;
+AT_LOAD("half.trial") { trial_of_half = half_trial; }
+
 }  // namespace
 
 std::string measuring_key(const GemmProblem& p, bool has_unit) {
   const Gemm& g = p.gemm;
   const bool is_f32 = p.dtype == ir::DType::f32;
+  if (!is_f32) note_need("half.", "trial");
   // Products that are chosen again in each run are looked up only if a unit can compute them.
   if (!p.is_prepared && !has_unit) return "";
   if (is_f32 && settings().names_gemm && !has_unit) return "";  // the user chose
@@ -95,11 +102,13 @@ std::string measuring_key(const GemmProblem& p, bool has_unit) {
 std::vector<Trial> gemm_trials(const GemmProblem& p,
                                const std::vector<const GemmTable::Row*>& rows) {
   const Gemm part = part_of(p.gemm);
+  if (p.dtype != ir::DType::f32 && trial_of_half == nullptr) return {};
   const auto operands = std::make_shared<Operands>();
   std::vector<Trial> trials;
   for (const GemmTable::Row* row : rows) {
     trials.push_back(p.dtype == ir::DType::f32 ? f32_trial(part, *row->make, operands)
-                                               : half_trial(part, p.dtype, *row->make, operands));
+                                               : trial_of_half(part, p.dtype, *row->make,
+                                                               operands));
   }
   return trials;
 }

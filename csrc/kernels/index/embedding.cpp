@@ -160,7 +160,8 @@ Prepared half_embedding_backward(const Call& call) {
 }
 
 KERNEL("embedding", embedding, true)
-KERNEL("embedding_backward", embedding_backward, false, half_embedding_backward)
+KERNEL("embedding_backward", embedding_backward)
+HALF_KERNEL("embedding_backward", half_embedding_backward)
 
 }  // namespace
 

@@ -290,7 +290,8 @@ Prepared permutation(const Call& call) {
 
 KERNEL("rng_advance", rng_advance)
 KERNEL("rng_fold", rng_fold)
-KERNEL("dropout", dropout, false, dropout_half)
+KERNEL("dropout", dropout)
+HALF_KERNEL("dropout", dropout_half)
 KERNEL("stochastic_cast", stochastic_cast, true)
 KERNEL("bernoulli", bernoulli)
 KERNEL("random_uniform", uniform)

@@ -285,8 +285,10 @@ Prepared truth(const Call& call) {
                    [&]<typename T>(T) { return reduce(call, Plain<Truth<T, every>>{}); });
 }
 
-KERNEL("sum", sum, false, float16_sum)
-KERNEL("mean", mean, false, float16_mean)
+KERNEL("sum", sum)
+HALF_KERNEL("sum", float16_sum)
+KERNEL("mean", mean)
+HALF_KERNEL("mean", float16_mean)
 KERNEL("prod", prod)
 KERNEL("amax", extreme<true>)
 KERNEL("amin", extreme<false>)

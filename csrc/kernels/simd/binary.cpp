@@ -7,8 +7,10 @@
 
 namespace poptorch::simd {
 
-std::span<const NamedLoop> binary_f32() {
-  return choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions);
+const NamedLoop* binary_f32(std::string_view name) {
+  const auto& table =
+      choose(base::binary_functions, avx2::binary_functions, avx512::binary_functions);
+  return needed(find(table, name));
 }
 
 }  // namespace poptorch::simd

@@ -16,10 +16,12 @@
 #undef OPERATION
 
 #define BINARY(name, picoseconds, value) \
-  {#name, rounding_binary_loop<name##_op, picoseconds>, picoseconds, true},
-#define COMPARE(name, picoseconds, value) {#name, binary_loop<name##_op, uint8_t>, picoseconds},
-inline constexpr NamedLoop binary_functions[] = {
+  NAMED_LOOP(binary_functions, name, rounding_binary_loop<name##_op, picoseconds>, picoseconds, \
+             true)
+#define COMPARE(name, picoseconds, value) \
+  NAMED_LOOP(binary_functions, name, binary_loop<name##_op, uint8_t>, picoseconds)
+NAMED_LOOPS(binary_functions)
 #include "kernels/simd/binary.def"
-};
+END_NAMED_LOOPS
 #undef BINARY
 #undef COMPARE

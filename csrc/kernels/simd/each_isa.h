@@ -3,6 +3,8 @@
 //
 // Standard headers come before the first `target`: what they define inline is shared with the rest
 // of the program, and a copy made for AVX-512 could be the one that the linker keeps.
+//
+// In a build for one level (setup.py) it compiles that one, and the other names stand for it.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 
 #include "kernels/simd/isa.h"
 
+#if !defined(POPTORCH_ONLY_WIDTH) || POPTORCH_ONLY_WIDTH == 4
 #define SIMD_WIDTH 4
 namespace poptorch::simd::base {
 #include "kernels/simd/vec.inl"
@@ -23,7 +26,9 @@ namespace poptorch::simd::base {
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::base
 #undef SIMD_WIDTH
+#endif
 
+#if !defined(POPTORCH_ONLY_WIDTH) || POPTORCH_ONLY_WIDTH == 8
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #define SIMD_WIDTH 8
@@ -35,7 +40,9 @@ namespace poptorch::simd::avx2 {
 }  // namespace poptorch::simd::avx2
 #undef SIMD_WIDTH
 #pragma GCC pop_options
+#endif
 
+#if !defined(POPTORCH_ONLY_WIDTH) || POPTORCH_ONLY_WIDTH == 16
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")
 #define SIMD_WIDTH 16
@@ -47,3 +54,18 @@ namespace poptorch::simd::avx512 {
 }  // namespace poptorch::simd::avx512
 #undef SIMD_WIDTH
 #pragma GCC pop_options
+#endif
+
+#ifdef POPTORCH_ONLY_WIDTH
+namespace poptorch::simd {
+#if POPTORCH_ONLY_WIDTH != 4
+namespace base = POPTORCH_ONLY_TABLE;
+#endif
+#if POPTORCH_ONLY_WIDTH != 8
+namespace avx2 = POPTORCH_ONLY_TABLE;
+#endif
+#if POPTORCH_ONLY_WIDTH != 16
+namespace avx512 = POPTORCH_ONLY_TABLE;
+#endif
+}  // namespace poptorch::simd
+#endif

@@ -5,9 +5,16 @@
 
 namespace poptorch::simd {
 
-// Functions of one operand, x; results are f32, or bool for predicates.
-std::span<const NamedLoop> unary_f32();
-// Functions of two operands, x and y.
-std::span<const NamedLoop> binary_f32();
+// The function of one operand, x, of this name; nullptr: there is none. Results are f32, or bool
+// for predicates.
+const NamedLoop* unary_f32(std::string_view name);
+// Of two operands, x and y.
+const NamedLoop* binary_f32(std::string_view name);
+
+// `found` in a table of f32 functions, which a runner for the present program must have.
+inline const NamedLoop* needed(const NamedLoop* found) {
+  if (found != nullptr) note_need("function.", found->name);
+  return found;
+}
 
 }  // namespace poptorch::simd

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
+
+#include "support/at_load.h"
 
 namespace poptorch::simd {
 
@@ -30,6 +33,18 @@ struct NamedLoop {
 
 // Operands with other steps than 0 and 1 are copied into blocks of this many elements.
 constexpr int64_t loop_block = 256;
+
+// A table of f32 functions. In a build for chosen programs they enter it by themselves.
+#ifdef POPTORCH_CHOSEN
+#define NAMED_LOOPS(table) inline constinit std::vector<NamedLoop> table;
+#define NAMED_LOOP(table, name, ...) \
+  AT_LOAD("function." #name) { table.push_back({#name, __VA_ARGS__}); }
+#define END_NAMED_LOOPS
+#else
+#define NAMED_LOOPS(table) inline constexpr NamedLoop table[] = {
+#define NAMED_LOOP(table, name, ...) {#name, __VA_ARGS__},
+#define END_NAMED_LOOPS };
+#endif
 
 inline const NamedLoop* find(std::span<const NamedLoop> table, std::string_view name) {
   for (const NamedLoop& entry : table) {

@@ -6,7 +6,11 @@
 namespace poptorch::simd {
 
 // The level in use: that of the present settings.
+#ifdef POPTORCH_ONLY_ISA
+constexpr Isa isa() { return Isa::POPTORCH_ONLY_ISA; }
+#else
 inline Isa isa() { return settings().isa; }
+#endif
 
 // Whether its vectors are twice as wide as those of AVX2, and are multiplied at once.
 inline bool is_wide() { return isa() >= Isa::avx512 && has_whole_avx512(); }

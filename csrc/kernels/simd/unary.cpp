@@ -7,8 +7,10 @@
 
 namespace poptorch::simd {
 
-std::span<const NamedLoop> unary_f32() {
-  return choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions);
+const NamedLoop* unary_f32(std::string_view name) {
+  const auto& table =
+      choose(base::unary_functions, avx2::unary_functions, avx512::unary_functions);
+  return needed(find(table, name));
 }
 
 }  // namespace poptorch::simd

@@ -16,10 +16,11 @@
 #undef OPERATION
 
 #define UNARY(name, picoseconds, value) \
-  {#name, rounding_unary_loop<name##_op, picoseconds>, picoseconds, true},
-#define PREDICATE(name, picoseconds, value) {#name, unary_loop<name##_op, uint8_t>, picoseconds},
-inline constexpr NamedLoop unary_functions[] = {
+  NAMED_LOOP(unary_functions, name, rounding_unary_loop<name##_op, picoseconds>, picoseconds, true)
+#define PREDICATE(name, picoseconds, value) \
+  NAMED_LOOP(unary_functions, name, unary_loop<name##_op, uint8_t>, picoseconds)
+NAMED_LOOPS(unary_functions)
 #include "kernels/simd/unary.def"
-};
+END_NAMED_LOOPS
 #undef UNARY
 #undef PREDICATE
