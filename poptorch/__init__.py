@@ -42,6 +42,10 @@ from poptorch.blocks import BlockFunction as BlockFunction
 from poptorch.blocks import NameScope as NameScope
 from poptorch.blocks import module_repr as module_repr
 from poptorch.blocks import removeBlocks as removeBlocks
+from poptorch.files import load_bundle as load_bundle
+from poptorch.files import load_weights as load_weights
+from poptorch.files import save_bundle as save_bundle
+from poptorch.files import save_weights as save_weights
 from poptorch.custom_args import ICustomArgParser as ICustomArgParser
 from poptorch.custom_args import registerCustomArgParser as registerCustomArgParser
 from poptorch.data import AsynchronousDataAccessor as AsynchronousDataAccessor
@@ -68,10 +72,6 @@ from poptorch.errors import Error as Error
 from poptorch.errors import RecoverableError as RecoverableError
 from poptorch.errors import UnrecoverableError as UnrecoverableError
 from poptorch.executor import PoplarExecutor as PoplarExecutor
-from poptorch.files import load_bundle as load_bundle
-from poptorch.files import load_weights as load_weights
-from poptorch.files import save_bundle as save_bundle
-from poptorch.files import save_weights as save_weights
 from poptorch.models import inferenceModel as inferenceModel
 from poptorch.models import load as load
 from poptorch.models import trainingModel as trainingModel
