@@ -164,6 +164,7 @@ for line in sys.stdin:
         found = poptorch.inferenceModel(net, options)(x)
         os._exit(0 if torch.allclose(found, net(x), atol=1e-5) else 1)
     print(*children, flush=True)
+    sys.stdin.readline()  # all signals are sent: until then the number of a child is its own
     print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children), flush=True)
 """
 
@@ -179,14 +180,16 @@ def _killed_compilers(folder, runs, seed):
         usual_s, killed_in_work, known = 0.0, 0, set()
         for run in range(runs + 1):
             begin = time.monotonic()
-            parent.stdin.write(f"{20 + run}\\n")
+            parent.stdin.write(f"{20 + run}\n")
             parent.stdin.flush()
             children = [int(word) for word in parent.stdout.readline().split()]
             chosen = draw.sample(children, draw.randint(1, 7)) if run else []
             moments = sorted(draw.uniform(0, 1.2 * usual_s) for _ in chosen)
             for child, moment in zip(chosen, moments):
                 time.sleep(max(0.0, begin + moment - time.monotonic()))
-                os.kill(child, signal.SIGKILL)  # one that has ended waits for its parent
+                os.kill(child, signal.SIGKILL)
+            parent.stdin.write("\n")
+            parent.stdin.flush()
             codes = [int(word) for word in parent.stdout.readline().split()]
             usual_s = usual_s or time.monotonic() - begin
             killed = codes.count(-signal.SIGKILL)
