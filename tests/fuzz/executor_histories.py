@@ -10,6 +10,7 @@ from torch import nn
 
 import poptorch
 from poptorch._base.torch_private.basic import plain_access
+from poptorch._weights import watched
 from tests.fuzz.weight_rule import Rule
 
 MOST = 4  # executors at a time
@@ -75,6 +76,11 @@ class ExecutorHistories(RuleBasedStateMachine):
         for s in p.storages if p.trains else ():
             self.watchers[s].discard(p)
             self.is_watched[s] = bool(self.watchers[s])
+
+    def by_data(self, s):
+        """A tensor's ``.data``, a write to which is only noticed where the tensor is watched."""
+        tensor = self.tensors[s]
+        return tensor.data if isinstance(tensor, watched._Watched) else tensor
 
     def seen_by_host(self, storages):
         self.rule.read([s for s in storages if self.is_watched[s]])

@@ -172,7 +172,7 @@ class Histories(ExecutorHistories):
         """Of ``own`` one entry, so that with all replicas those of a group may differ."""
         entry %= len(self.tensors[s])
         with torch.no_grad():
-            (self.tensors[s].data if data else self.tensors[s])[entry] += by
+            (self.by_data(s) if data else self.tensors[s])[entry] += by
         self.seen_by_host([s])
         value = self.rule.host[s].clone()
         value[entry] += by

@@ -87,6 +87,7 @@ class Histories(ExecutorHistories):
         self.a, self.b = Part(1.0), Part(-0.75)
         self.both = Both(self.a, self.b)
         self.alias = Part(0.0)
+        # Counts its own writes: with each write to its memory by another tensor, 0 is added to it.
         self.alias.weight = nn.Parameter(self.a.weight.data)
         self.alias.calls = self.a.calls
         tensors = {"a.w": self.a.weight, "a.n": self.a.calls,
@@ -173,10 +174,8 @@ class Histories(ExecutorHistories):
     @rule(s=st.sampled_from(STORAGES), by=st.sampled_from([0.5, -1.25]), data=st.booleans())
     def write(self, s, by, data):
         with torch.no_grad():
-            if data and s.endswith("w"):
-                self.tensors[s].data.add_(by)
-            else:
-                self.tensors[s].add_(by)
+            (self.by_data(s) if data and s.endswith("w") else self.tensors[s]).add_(by)
+            self.alias.weight.add_(0)
         self.seen_by_host([s])
         self.rule.write(s, self.rule.host[s] + by)
 
@@ -190,6 +189,8 @@ class Histories(ExecutorHistories):
         if is_watched:  # a module that is wrapped for training
             self.rule.load(storages, values)
             return
+        with torch.no_grad():
+            self.alias.weight.add_(0)
         self.seen_by_host(storages)
         for s in storages:
             self.rule.write(s, values[s])

@@ -3,8 +3,9 @@
 ``python -m tests.torch_release 2.14.1`` makes an environment with this torch in
 ``build/torch/2.14.1``, builds the extension for it beside the others in ``poptorch/lib``, checks
 that the private names that poptorch uses exist and do what they did, exchanges files with the
-environment of this Python, and runs one in 24 of the default tests, others each day. The exit
-status is 1 when a step fails.
+environment of this Python, and runs one in 24 of the default tests, others each day. ``make torch
+TORCH_ARGS=--python=python3.13`` does so with another Python. The exit status is 1 when a step
+fails.
 """
 
 import argparse
@@ -30,12 +31,12 @@ def needs(version: str) -> list[str]:
     return [f"torch=={version}", *sorted(need for need in wanted if not need.startswith("torch"))]
 
 
-def make_environment(folder: Path, version: str) -> Path:
-    """The Python of the environment, which is made where it is not complete."""
+def make_environment(folder: Path, version: str, base: str = sys.executable) -> Path:
+    """The Python of the environment, which is made with ``base`` where it is not complete."""
     python, done = folder / "bin" / "python", folder / "installed"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([base, "-m", "venv", folder], check=True)
         # Constraints that pip is configured with may be for an older torch.
         environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", *needs(version)],
@@ -50,11 +51,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.torch_release", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", help="the release of torch, as pip names it")
+    parser.add_argument("--python", default="", help="another Python than this one: python3.13")
     parser.add_argument("--part", type=int, default=today, choices=range(PARTS), metavar="0..23",
                         help=f"which of {PARTS} parts of the tests to run; today {today}")
     parsed = parser.parse_args(arguments)
     begin = time.monotonic()
-    python = make_environment(ROOT / "build" / "torch" / parsed.version, parsed.version)
+    name = "-".join(filter(None, (parsed.version, Path(parsed.python).name)))
+    python = make_environment(ROOT / "build" / "torch" / name, parsed.version,
+                              parsed.python or sys.executable)
     print(f"[torch] environment: {time.monotonic() - begin:.0f} s", flush=True)
     tests = [python, "-m", "pytest", "-q", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]
     steps = {

@@ -48,7 +48,8 @@ def is_direct(metadata, arguments: int) -> bool:
             and all(isinstance(kind, PlainTensorMeta) for kind in kinds)
             and all(issubclass(info.raw_type, torch.Tensor) for info in metadata.output_info)
             and metadata.grad_enabled_mutation is None
-            and not any(getattr(metadata, name) for name in _HANDLED_BY_AOT))
+            and not any(getattr(metadata, name) for name in _HANDLED_BY_AOT)
+            and not getattr(metadata, _ASYNCHRONOUS_INPUTS))
 
 
 # Attributes of the metadata: what AOTAutograd does in each call, if it has anything to do.
@@ -56,8 +57,10 @@ _HANDLED_BY_AOT = (
     "mutated_inp_runtime_indices", "mutated_graph_handled_indices", "aliased_out_indices",
     "num_intermediate_bases", "tokens", "num_backward_tokens", "is_rng_op_functionalized",
     "num_graphsafe_rng_states", "num_symints_saved_for_bw", "num_opaque_objects_saved_for_bw",
-    "num_tensors_saved_with_no_vc_check", "act_input_indices",
+    "num_tensors_saved_with_no_vc_check",
     "indices_of_inputs_that_requires_grad_with_mutations_in_bw")
+# Another name since torch 2.14.
+_ASYNCHRONOUS_INPUTS = ("act_input_paths" if torch.__version__ >= "2.14" else "act_input_indices")
 
 
 def dimension_order(traced: torch.Tensor) -> tuple[int, ...] | None:
