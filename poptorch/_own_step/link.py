@@ -134,6 +134,7 @@ class StepLink(StepOnHost):
     def loaded_with_program(self) -> None:
         """Gives the optimizer the state of the file, unless it has one."""
         self._take_state_dict(self._current)
+        self._current.state_dict = None
 
     def _group_names(self) -> list[list[str]]:
         names = {id(p): name for name, p in self._variants.params.items()}

@@ -179,7 +179,9 @@ class Variants:
     def _find_beginnings(self, trace: Trace) -> None:
         for other in self.forms():
             for first, later in ((trace, other), (other, trace)):
-                found = None if other is trace else beginning_of(first, later)
+                if other is trace or first.saved is not None:  # the program from a file has it
+                    continue
+                found = beginning_of(first, later)
                 if found is not None and not (found.reads_params and self.iterations > 1):
                     self._beginnings[id(first)] = found
                     return
