@@ -261,8 +261,8 @@ class Executable:
     def is_same_in_replicas(self, path: str) -> bool:
         """Whether all replicas have the same value of a state."""
     def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
-        """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``,
-        ``none``."""
+        """Sets what an output returns: all, final, every_n (of a period), sum, none."""
+    def set_timeout(self, seconds: float) -> None: ...
     def host_slices(self, stream: str) -> int:
         """Slices in the host tensor of a stream (of an output: in its present mode)."""
     def run(self, pointers: Sequence[int], threads: int) -> None:

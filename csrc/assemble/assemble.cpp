@@ -329,6 +329,7 @@ class Assembler {
       program_.states.push_back({path, value.type, 0, "", op.attrs.get_int(ir::attr::addr),
                                  preprocessed_.read.contains(path), shareable_.contains(path)});
     }
+    if (op.name == ir::op::assign) program_.states[found->second].is_assigned = true;
     if (op.name == ir::op::state && ops::is_sharded(op)) {
       State& state = program_.states[found->second];
       state.shard = value.type.numel();

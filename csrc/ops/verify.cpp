@@ -91,7 +91,7 @@ class Verifier : Where {
     const ops::OpDef* row = ops::find_op(op.name);
     if (row == nullptr) {
       const std::string near = ops::near_names(op.name.text());
-      fail("there is no such op", near.empty() ? "" : ". Near names: ", near);
+      fail("there is no such op", near.empty() ? "" : concat(". Did you mean ", near, "?"));
     }
     try {
       ops::check_signature(*row, op);

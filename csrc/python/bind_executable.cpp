@@ -404,6 +404,8 @@ void bind_executable(py::module_& module) {
            },
            py::arg("stream"), py::arg("mode"), py::arg("period") = 1,
            "What an output returns: all, final, every_n (with its period), sum, none.")
+      .def("set_timeout", &Executable::set_timeout, py::arg("seconds"),
+           "The most time that a call waits for others and runs.")
       .def("host_slices",
            [](const Executable& self, const std::string& stream) {
              return without_gil([&] { return self.host_slices(stream); });

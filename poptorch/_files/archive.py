@@ -89,9 +89,9 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict,
             path = path / f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
         place.replace(path, lambda file: _write(file, {MANIFEST: text, **members}))
     except (OSError, ValueError) as error:
-        raise Error(f"[save] cannot write {path}: {error}. Check that the folder exists, may be "
-                    f"written to and has space for "
-                    f"{sum(map(len, members.values()))} bytes.") from error
+        raise Error(f"[save] cannot write {path}: {problems.why(error)}. Check that the folder "
+                    f"exists, may be written to and has space for "
+                    f"{sum(map(len, members.values())):,} bytes.") from error
     return str(path)
 
 
@@ -130,8 +130,8 @@ def read(filename, kind: Format = MODEL) -> tuple[dict, dict[str, bytes]]:
             size = file.seek(0, os.SEEK_END)
             return _opened(path, file, start, size, kind)
     except (OSError, ValueError) as error:
-        raise Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
-                    f"compileAndExport() wrote.") from error
+        raise Error(f"[load] cannot read {path}: {problems.why(error)}. Pass a file that save() "
+                    f"or compileAndExport() wrote.") from error
 
 
 def _opened(path: Path, file, start: bytes, size: int,
@@ -149,7 +149,7 @@ def _opened(path: Path, file, start: bytes, size: int,
             raise problems.damaged(
                 path, f"of its {size} bytes some are missing or wrong ({error})") from error
         raise problems.foreign(
-            path, f"it begins with {start!r}, a zip with b'PK\\x03\\x04'") from error
+            path, f"it is not a zip archive: it begins with {start!r}") from error
 
 
 def _members(path: Path, archive: zipfile.ZipFile, size: int,

@@ -32,6 +32,8 @@ class Call:
     def __init__(self, executable, interface, options):
         program, spec = interface.program, interface.spec
         self._executable = executable
+        if options.timeout_s is not None:
+            executable.set_timeout(options.timeout_s)
         self._rebuild = interface.outputs.unflatten
         self._streams = executable.streams()
         self._position = {stream.name: i for i, stream in enumerate(self._streams)}
@@ -172,9 +174,9 @@ class Call:
         """The values of an anchored tensor in the last run. An Error if there are none."""
         known = [name for _, _, name in self._anchors]
         if short not in known:
-            raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}, but "
-                        f"{', '.join(known) or 'none is'}. Call options.anchorTensor({short!r}, "
-                        f"<name of the tensor>) before the model is wrapped.")
+            raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}. Anchored: "
+                        f"{', '.join(known) or 'none'}. Call options.anchorTensor({short!r}, "
+                        f"<name of the tensor>) before you wrap the model.")
         tensor = self.anchored_if_run(short)
         if tensor is None:
             raise Error(f"[getAnchoredTensor] {short!r} has no values: the model has not run. Call "
