@@ -85,12 +85,15 @@ def own_members(contents: Contents, encoder: Encoder) -> dict[str, bytes]:
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
-    members["runtime.json"] = json.dumps(runtime_document.document(wrapped, compiled),
-                                         allow_nan=False, separators=(",", ":")).encode()
+    reason, numbers, states = (None, {}, {}) if wrapped.optimizer is None \
+        else wrapped.optimizer.fixed_update()
+    document = runtime_document.document(wrapped, compiled, numbers, reason)
+    members["runtime.json"] = json.dumps(document, allow_nan=False,
+                                         separators=(",", ":")).encode()
     if contents.has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
     members |= members_of(compiled.executable)
-    members["state.safetensors"] = tensors.packed(_device_state(compiled))
+    members["state.safetensors"] = tensors.packed({**_device_state(compiled), **states})
     return _filled(members)
 
 
@@ -192,8 +195,9 @@ class File(ProgramFile):
         with self.guard("state.safetensors", is_its_fault=True):
             for path, value in self._state.items():
                 state = states[path]
-                if state.role == "optimizer" and not with_optimizer:
-                    continue
+                is_of_step = state.role == "optimizer" and path in compiled.program.states
+                if is_of_step or state.role == "optimizer" and not with_optimizer:
+                    continue  # the host has the states of a captured step()
                 if value.dim() == len(state.sizes):  # the same in all replicas
                     executable.write_state(path, value.data_ptr(), value.nbytes)
                     continue
