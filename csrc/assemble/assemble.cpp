@@ -345,9 +345,7 @@ class Assembler {
       state.is_channels_last = true;
     }
     const ir::Attr* role = op.attrs.find(ir::attr::role);
-    if (role != nullptr && !role->is_none()) {
-      program_.states[found->second].role = op.attrs.get_string(ir::attr::role);
-    }
+    if (role != nullptr && !role->is_none()) state.role = op.attrs.get_string(ir::attr::role);
   }
 
   void add_constant(const ir::Op& op) {
