@@ -1,4 +1,4 @@
-"""The compiler, ninja, and what ninja is told of the commands; for setup.py."""
+"""The compiler, ninja and the rules of ninja files, for setup.py."""
 
 import os
 import shutil
@@ -6,9 +6,9 @@ import sys
 
 
 def find_ninja():
-    """Path of ninja: beside this Python first, then on PATH."""
-    beside = os.path.dirname(sys.executable)
-    found = shutil.which("ninja", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
+    """Path of ninja: in the folder of this Python, else on PATH."""
+    folder = os.path.dirname(sys.executable)
+    found = shutil.which("ninja", path=os.pathsep.join([folder, os.environ.get("PATH", "")]))
     if found is None:
         raise SystemExit("[setup] ninja was not found. Run `pip install ninja`.")
     return found
@@ -24,12 +24,12 @@ def find_compiler():
 
 
 def rules():
-    """What ninja is told of the commands."""
+    """The rules of a ninja file: how files are compiled and linked."""
     cxx = find_compiler()
     launcher = ""
     if shutil.which("ccache") and "ccache" not in cxx:
         # ccache asks for the first where a header is precompiled; with the second it does not read
-        # 70 MB of header anew for each source.
+        # 70 MB of headers again for each source.
         launcher = "CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 ccache "
     return [
         "rule compile",
@@ -37,8 +37,8 @@ def rules():
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = compile $in",
-        # The text lies beside it, for a compiler that does not take what another one has compiled.
-        # -MD: other headers of the system or of torch must be compiled anew.
+        # The text is in the same folder, for a compiler that rejects what a different one compiled.
+        # -MD: other headers of the system or of torch must be compiled again.
         "rule precompile",
         f"  command = cp -p $in $text && {launcher}{cxx} $flags -MD -MF $out.d -x c++-header $text "
         "-o $out",

@@ -146,7 +146,7 @@ class GraphProgram {
   GraphProgram(py::object executable, const std::vector<py::tuple>& arguments,
                const py::list& results, py::object convert, py::list recordings);
 
-  // Whether it can run here: torch computes values, and no recording wants to know of the run.
+  // Whether it can run here: torch computes values, and no recording is active.
   bool can_run() const { return is_plain() && PyList_GET_SIZE(recordings_.ptr()) == 0; }
   // The results; undefined where one is None. With Python's lock, which is released for the run.
   Tensors run(const Tensors& arguments);
@@ -281,7 +281,7 @@ class Graph {
 struct Passes {
   Graph forward;
   std::optional<Graph> backward;
-  py::object backward_once;  // of Python, for gradients of which there is no derivative
+  py::object backward_once;  // of Python, for gradients that require grad
   size_t returned = 0;
   std::vector<bool> is_reached;   // of each argument: it gets a gradient
   std::vector<size_t> with_grad;  // results that require grad

@@ -80,7 +80,7 @@ def _facts(compile_options: dict) -> dict[str, str]:
 
 @cache
 def _build() -> str:
-    """The build of the library that compiles: another one may compile differently."""
+    """The build of the library that compiles: another build may compile differently."""
     with open(PACKAGE / "lib" / "libpoptorch.so", "rb") as file:
         found = build_id(file)
         file.seek(0)

@@ -79,7 +79,7 @@ def unpacked(data: bytes | memoryview, in_place: bool = False) -> dict[str, torc
         found[name.removeprefix(_MARK)] = _tensor(contents[begin:end], dtype, in_place).view(sizes)
         at = end
     if at != len(contents):
-        raise ValueError(f"{len(contents) - at} bytes are of no tensor")
+        raise ValueError(f"{len(contents) - at} bytes belong to no tensor")
     return found
 
 

@@ -27,7 +27,7 @@ class Trace:
         tensors: that stand for the values, by index; without data.
         outputs: the index of the tensor that each state becomes, by path.
         classes: the number among the run-time numbers of each number of the calls, in order.
-        saved: which form it is of a program from a file; None: of none.
+        saved: the number of the form in a program from a file; None: it is not from a file.
     """
 
     inputs: dict[tuple, int] = field(default_factory=dict)

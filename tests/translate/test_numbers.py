@@ -61,7 +61,7 @@ def test_numbers_that_no_tensor_holds_are_refused(dtype, name):
         through_poptorch(TOO_LARGE[name], torch.tensor([7, 0], dtype=dtype))
     message = str(caught.value)
     words = ("the value 1099511627776 does not fit into int32" if dtype is torch.int64
-             else "without overflow. PyTorch refuses")
+             else "without overflow. Eager PyTorch refuses")
     assert words in message and "test_numbers.py" in message
 
 
