@@ -21,6 +21,8 @@ SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -n
 CROSS_CXX ?= aarch64-linux-gnu-g++
 # The release that `make torch` tests.
 TORCH ?= 2.14.1
+# Other Pythons, with a torch of their own, for `make versions`.
+PYTHONS ?=
 CPU_TORCH := torch==2.13.0+cpu
 # What the extras it is given the names of need.
 NEEDS := import sys, tomllib; \
@@ -28,7 +30,7 @@ NEEDS := import sys, tomllib; \
          print(*(need for name in sys.argv[1:] for need in extras[name]), sep="\n")
 
 .PHONY: help demo test test-slow fuzz fuzz-files stress mutants registry libraries operators operators-page torch \
-        tsan browser update-golden core runner aarch64 objects build bench docs site wheel clean
+        versions tsan browser update-golden core runner aarch64 objects build bench docs site wheel clean
 help:
 	@echo 'make demo           set up, then train and test a digit classifier (under a minute)'
 	@echo 'make test           set up, then run the default tests'
@@ -42,6 +44,7 @@ help:
 	@echo "make operators-page docs/reference/operators.md: which of them work, in which types"
 	@echo "make operators      each of PyTorch's operators with its tests' arguments, compared with eager"
 	@echo 'make torch         test with another release of torch: make torch TORCH=2.15.0'
+	@echo 'make versions       files that one Python writes and another loads: make versions PYTHONS="a/bin/python b/bin/python"'
 	@echo 'make tsan           two executors in two threads under ThreadSanitizer'
 	@echo 'make browser        the report page and the site in headless Chromium; pictures in build/browser'
 	@echo 'make update-golden  rewrite the expected part of the golden files; read the diff'
@@ -95,8 +98,14 @@ operators-page: $(VENV)/installed build/operators/installed
 	$(PYTHON) -m tests.operators.table build/operators/results 2
 
 # With ccache, only what sees torch's headers is compiled.
-torch: $(VENV)/tools
+torch: $(VENV)/installed
 	$(PYTHON) -m tests.torch_release $(TORCH) $(TORCH_ARGS)
+
+empty :=
+versions: $(VENV)/installed
+	@for python in $(PYTHONS); do $$python setup.py -q build_ext --inplace || exit 1; done
+	POPTORCH_TEST_PYTHONS="$(subst $(empty) $(empty),:,$(strip $(PYTHONS)))" \
+	  $(PYTHON) -m pytest -n0 -v tests/versions $(PYTEST_ARGS)
 
 tsan: $(VENV)/installed
 	$(PYTHON) -m tests.tsan

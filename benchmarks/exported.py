@@ -11,7 +11,8 @@ import torch
 WORST_DEVIATION = 1e-2  # of the largest result: an export that computes something else is no peer
 
 
-def _export(job, folder):
+def export(job, folder):
+    """Writes the module as an ONNX file; returns its path."""
     path = str(Path(folder) / "model.onnx")
     inputs = (job.parts()[0][0],)
     with torch.no_grad():
@@ -19,7 +20,7 @@ def _export(job, folder):
     return path
 
 
-def _checked(job, call):
+def checked(job, call):
     """The call, after its result has been compared with that of the module."""
     with torch.no_grad():
         expected = job.module(job.parts()[-1][0])
@@ -33,14 +34,36 @@ def _checked(job, call):
     return call
 
 
-def onnxruntime(job):
-    """A call of an ONNX Runtime session."""
+def session_of(path):
+    """An ONNX Runtime session with as many threads as torch has."""
     import onnxruntime as ort  # only here: it need not be installed
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    return ort.InferenceSession(path, options, ["CPUExecutionProvider"])
+
+
+def compiled_of(path, hint="LATENCY"):
+    """An OpenVINO model in float32, with as many threads as torch has.
+
+    Args:
+        path: of the ONNX file.
+        hint: what it is optimized for: ``"LATENCY"`` or ``"THROUGHPUT"``.
+    """
+    import openvino as ov  # only here: it need not be installed
+
+    settings = {
+        "PERFORMANCE_HINT": hint,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    return ov.Core().compile_model(path, "CPU", settings)
+
+
+def onnxruntime(job):
+    """A call of an ONNX Runtime session."""
     with tempfile.TemporaryDirectory() as folder:
-        session = ort.InferenceSession(_export(job, folder), options, ["CPUExecutionProvider"])
+        session = session_of(export(job, folder))
     name = session.get_inputs()[0].name
     feeds = [{name: part[0].numpy()} for part in job.parts()]
 
@@ -49,20 +72,13 @@ def onnxruntime(job):
             out = session.run(None, feed)[0]
         return out
 
-    return _checked(job, call)
+    return checked(job, call)
 
 
 def openvino(job):
     """A call of an OpenVINO request, in float32 and for the least latency."""
-    import openvino as ov  # only here: it need not be installed
-
-    settings = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-    }
     with tempfile.TemporaryDirectory() as folder:
-        compiled = ov.Core().compile_model(_export(job, folder), "CPU", settings)
+        compiled = compiled_of(export(job, folder))
     request = compiled.create_infer_request()
     arrays = [part[0].numpy() for part in job.parts()]
 
@@ -71,4 +87,4 @@ def openvino(job):
             out = request.infer([array], share_inputs=True, share_outputs=True)
         return out[0]
 
-    return _checked(job, call)
+    return checked(job, call)

@@ -156,6 +156,13 @@ def bert(layers):
     return Transformer(30522, 128, layers, dropout=0.1, causal=False)
 
 
+def text_classifier(layers):
+    """The encoder of :func:`bert` with scores of ten classes from the first word."""
+    encoder = bert(layers)
+    encoder.head = nn.Sequential(FirstWord(), nn.Linear(768, 10))
+    return encoder
+
+
 def gpt2(layers):
     """A GPT-2-small-like decoder with tied embeddings."""
     return Transformer(50257, 256, layers, dropout=0.0, causal=True)

@@ -9,7 +9,7 @@ import time
 
 import torch
 
-from benchmarks import backends
+from benchmarks import backends, servers
 from benchmarks.clocks import cpu, memory_mb, reset_peak, waiting_ns
 from benchmarks.setting import Setting
 
@@ -26,6 +26,7 @@ class Worker:
     def __init__(self, setting):
         self.setting, self.base_mb = setting, memory_mb("VmRSS")
         self.last_s = 0.0  # how long the last call has taken
+        self.server = None
 
     def ready(self):
         """Processor time of the imports."""
@@ -163,6 +164,16 @@ class Worker:
         executable.set_profiling(False)
         return {"rows": rows, "steps": calls * self.steps}
 
+    def serve(self, way, clients, seconds):
+        """Latencies and throughput of requests for some time; see :class:`servers.Server`."""
+        self.server = self.server or servers.Server(self.setting)
+        return self.server.block(way, clients, seconds)
+
+    def close_clients(self):
+        """Frees what the last number of clients needed."""
+        self.server.close_clients()
+        return {}
+
     def python_us(self, calls):
         """Time of a call outside of the engine, in us."""
         executable, outside = self.run.executor._executable, []
@@ -233,6 +244,8 @@ def main():
         command = json.loads(line)
         result = getattr(worker, command.pop("do"))(**command)
         print(json.dumps(result), file=answers, flush=True)
+    if worker.server:
+        worker.server.close()
 
 
 if __name__ == "__main__":

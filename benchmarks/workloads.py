@@ -87,6 +87,12 @@ WORKLOADS_BY_DEPTH = [
 ]
 # Many parameters and little to compute, to see what looking at each of them in each call takes.
 OF_100_PARAMETERS = Workload("linears", partial(networks.linears, 50), vectors(8), 4, "adamw")
+# One request of a server.
+SERVED = [
+    Workload("served-mlp", networks.mlp, vectors(64), 1),
+    Workload("served-convnet", networks.digits_convnet, _digits, 1, has_images=True),
+    Workload("served-bert", partial(networks.text_classifier, 2), tokens(30522, 32), 1),
+]
 # The network of another workload, several iterations a call.
 IN_LOOPS = {workload.name for workload in WORKLOADS if workload.device_iterations > 1}
 # The full run measures whole networks instead of these.
@@ -102,7 +108,7 @@ SMALLER = {
 
 def find(name):
     """The workload of that name."""
-    for workload in [*WORKLOADS, *WORKLOADS_BY_DEPTH, OF_100_PARAMETERS]:
+    for workload in [*WORKLOADS, *WORKLOADS_BY_DEPTH, OF_100_PARAMETERS, *SERVED]:
         if workload.name == name:
             return workload
     names = ", ".join(workload.name for workload in WORKLOADS)

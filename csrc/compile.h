@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,14 +60,18 @@ using Placed = std::function<void(int64_t ipus)>;
 struct Reports {
   std::vector<std::pair<std::string, std::string>> texts;       // step -> IR text after it
   std::vector<std::pair<std::string, int64_t>> step_times_ns;   // step -> wall time
-  std::map<std::string, int64_t> memory_bytes;                  // category -> bytes at the peak
-  std::map<std::string, std::map<std::string, int64_t>> ops;    // phase -> op -> count
-  // The same with algorithms in the names: "convolution [winograd]".
-  std::map<std::string, std::map<std::string, int64_t>> algorithms;
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
   std::optional<tasks::Report> tasks;  // where the host may run them, see run/host_form.h
   run::HostPlan host;
+};
+
+// What stands in the planned text.
+struct Counts {
+  std::map<std::string, int64_t> memory_bytes;                // category -> bytes at the peak
+  std::map<std::string, std::map<std::string, int64_t>> ops;  // phase -> op -> count
+  // The same with algorithms in the names: "convolution [winograd]".
+  std::map<std::string, std::map<std::string, int64_t>> algorithms;
 };
 
 // An executable with its reports.
@@ -80,6 +85,12 @@ struct Compiled : run::Executable {
   const std::string& ir(std::string_view step) const;
   // The large constants that the planned text names, as ir::pack_constants gives them.
   std::string constants() const;
+  // Made by the first call, from the text "plan".
+  const Counts& counts() const;
+
+ private:
+  mutable std::once_flag is_counted_;
+  mutable Counts counts_;
 };
 
 std::unique_ptr<Compiled> compile(std::unique_ptr<ir::Module> module,
@@ -92,8 +103,10 @@ std::string placed_text(ir::Module& module, const CompileOptions& options,
 
 // The last step alone, for a module that is planned already (read from a file, say): what the text
 // says is what runs, with kernels of this machine (plan::prepare). `known`: the texts of earlier
-// steps and the shares, where the reader has them.
+// steps, that of the module, and the shares, where the reader has them. `is_proved`: the module is
+// what `compile` of this build made, so that neither its rules nor its plan are checked again.
 std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
-                                          const CompileOptions& options, Reports known = {});
+                                          const CompileOptions& options, Reports known = {},
+                                          bool is_proved = false);
 
 }  // namespace poptorch

@@ -54,6 +54,15 @@ std::optional<tasks::Report> tasks_of(const Reports& known, const CompileOptions
   return std::nullopt;
 }
 
+// As the last text that of the module, which may be there as it was before it changed.
+void keep_planned(std::vector<std::pair<std::string, std::string>>& texts,
+                  const ir::Module& module, bool is_changed) {
+  const bool is_there = !texts.empty() && texts.back().first == "plan";
+  if (is_there && !is_changed) return;
+  if (is_there) texts.pop_back();
+  texts.emplace_back("plan", ir::print(module));
+}
+
 }  // namespace
 
 CompileOptions CompileOptions::from_environment() {
@@ -99,6 +108,17 @@ std::string Compiled::constants() const {
   return ir::pack_constants(*module);
 }
 
+const Counts& Compiled::counts() const {
+  std::call_once(is_counted_, [&] {
+    const std::unique_ptr<ir::Module> module = ir::parse(ir("plan"));
+    counts_.memory_bytes = plan::memory_report(*module);
+    counts_.ops = assemble::op_report(*module);
+    counts_.algorithms = assemble::op_report(*module, true);
+    if (reports.host.bytes > 0) counts_.memory_bytes["workers"] = reports.host.bytes;
+  });
+  return counts_;
+}
+
 CompileOptions complete(CompileOptions options) {
   for (const Switch& one : optimizations()) {
     if (turns_off(options, one.off_for)) options.settings.off.emplace_back(one.name);
@@ -125,13 +145,9 @@ assemble::AssembleOptions assemble_options(const CompileOptions& options) {
 
 std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Program program,
                                           const CompileOptions& options, Reports reports) {
-  reports.memory_bytes = plan::memory_report(module);
-  reports.ops = assemble::op_report(module);
-  reports.algorithms = assemble::op_report(module, true);
   reports.ipus = place::ipus_used(module);
   reports.host = run::plan_host(program, {options.host, options.replicas, options.threads,
                                           reports.tasks ? &*reports.tasks : nullptr});
-  if (reports.host.bytes > 0) reports.memory_bytes["workers"] = reports.host.bytes;
   run::EngineOptions engine{options.replicas, options.poison,
                             options.record_floats && !options.check_floats,
                             options.input_group_size, options.orthogonal_input_groups};
@@ -144,15 +160,17 @@ std::unique_ptr<Compiled> make_executable(const ir::Module& module, assemble::Pr
 
 // A text that breaks a rule is at fault itself: no step of ours made it.
 std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
-                                          const CompileOptions& asked, Reports known) try {
+                                          const CompileOptions& asked, Reports known,
+                                          bool is_proved) try {
   const CompileOptions options = complete(asked);
   const SettingsScope scope(&options.settings);
   check_switches();
-  ir::verify(*module, ir::Level::planned);
-  if (options.check_plan) plan::check(*module);
-  plan::PreparedOps prepared = plan::prepare(*module, {options.threads});
+  if (!is_proved) ir::verify(*module, ir::Level::planned);
+  if (options.check_plan && !is_proved) plan::check(*module);
+  bool is_changed = false;
+  plan::PreparedOps prepared = plan::prepare(*module, {options.threads}, is_changed);
   known.tasks = tasks_of(known, options);
-  if (options.keep_text) known.texts.emplace_back("plan", ir::print(*module));
+  if (options.keep_text) keep_planned(known.texts, *module, is_changed);
   assemble::Program program =
       assemble::assemble(*module, assemble_options(options), std::move(prepared));
   return make_executable(*module, std::move(program), options, std::move(known));

@@ -32,27 +32,34 @@ html_show_copyright = False
 html_copy_source = False
 html_show_search_summary = False  # a page that is opened as a file may not read the others
 
-# The contents are not in README.md, as pages on GitHub need none. Their order is that of the table in
-# docs/README.md; a page that is missing in the table is an error.
-FOLDERS = {"Guide": "guide", "Reference": "reference", "Internals": "internals"}
-OTHERS = ["docs/README", "CONTRIBUTING", "csrc/README", "tests/README"]
+# README.md has no contents, because pages on GitHub need none. The site takes them from the tables in
+# docs/README.md: a caption for each bold row of the guide, for the reference and for the internals. A
+# page that is not in a table is an error.
+CAPTION_OR_PAGE = re.compile(
+    r"^## (?P<heading>.+)|^\| \*\*(?P<folder>.+?)\*\* \||\((?P<page>[a-z]+/[\w/]+)\.md\)", re.MULTILINE)
 
 
-def _listed(folder: str) -> list[str]:
-    """The pages of a folder of docs/, in the order in which docs/README.md names them."""
-    text = (ROOT / "docs" / "README.md").read_text()
-    return [f"docs/{page}" for page in re.findall(rf"\(({folder}/[\w/]+)\.md\)", text)]
+def _contents() -> dict[str, list[str]]:
+    """The pages of each caption, in the order of the menu."""
+    groups, pages = {}, []
+    for found in CAPTION_OR_PAGE.finditer((ROOT / "docs" / "README.md").read_text()):
+        if found["page"]:
+            pages.append(f"docs/{found['page']}")
+        else:
+            pages = groups[found["heading"] or found["folder"]] = []
+    groups["Start"].insert(0, "docs/README")
+    groups["Contributing"] = ["CONTRIBUTING", "csrc/README", "tests/README"]
+    results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+    groups["Measurements"] = [f"benchmarks/results/{path.stem}" for path in results]
+    return {caption: pages for caption, pages in groups.items() if pages}
 
 
 def _add_contents(app, name, source):
     # A link that shows the name of its file shows the title of the page.
     source[0] = re.sub(r"\[(?:[\w.]+/)*\w+\.md\]\((?=[^)#]+\))", "[](", source[0])
     if name == root_doc:
-        groups = {"Start": OTHERS} | {title: _listed(name) for title, name in FOLDERS.items()}
-        results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
-        groups["Measurements"] = [f"benchmarks/results/{path.stem}" for path in results]
-        for title, pages in groups.items():
-            source[0] += (f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {title}\n\n"
+        for caption, pages in _contents().items():
+            source[0] += (f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {caption}\n\n"
                           + "\n".join(pages) + "\n```\n")
 
 

@@ -94,84 +94,62 @@ class Module:
 
 def parse(text: str, constants_of: Module | None = None) -> Module:
     """The module of this IR text; large constants are looked up in the other module."""
-
 def load_constants(path: str) -> Module:
     """A module that only holds the constants of a file that ``save_constants`` wrote."""
-
 def unpack_constants(data: bytes, name: str) -> Module:
     """Likewise, of the bytes of a file of that name."""
-
 def annotations() -> dict[str, list[str]]:
     """The attributes that ops of several rows may carry, and the only ops that do (none: any)."""
-
 def op_table() -> list[dict[str, Any]]:
     """All rows of the op table, sorted by name."""
-
 def op_row(name: str) -> dict[str, Any]:
     """One row; an unknown name is an error that lists near ones."""
-
 def custom_ops() -> list[dict[str, Any]]:
     """The ops of all libraries of custom ops that are loaded."""
-
 def find_custom_op(domain: str, name: str, version: int) -> dict[str, Any] | None:
     """That op of a library that is loaded, or None; an error when two libraries have it."""
-
 def evaluate(
     op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...,
     types: Sequence[TypePair] | None = None, threads: int = 1, inplace: Sequence[int] = ...
 ) -> list[Any]:
     """Computes one op on numpy arrays (``None``: absent). A bf16 operand is ``(uint16 array,
     "bf16")``; bf16 results are uint16 arrays."""
-
 def infer(
     op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...
 ) -> list[tuple[str, list[int]]]:
     """Result types of an op for operand types."""
-
 def work(
     op: str, operands: Sequence[TypePair | None], attrs: Mapping[str, Attribute] = ...,
     types: Sequence[TypePair] | None = None
 ) -> tuple[float | None, float]:
     """FLOPs (None: not known) and bytes of one run of an op."""
-
 def targets() -> list[dict[str, Any]]:
     """All fields of each row of ``csrc/device/targets.def``."""
-
 def target_fields() -> list[tuple[str, bool, int | float, str]]:
     """Name, whether it is an integer, least value and meaning of each field of a target."""
-
 def op_costs(text: str, target: str | dict[str, Any],
              settings: Mapping[str, Any] = ...) -> list[dict[str, Any]]:
     """Cycles and bytes of each op of IR text. Target and settings: see ``cost_settings.py``."""
-
 def systems() -> list[tuple[str, int, dict[str, Any], int]]:
     """Name, IPUs, target (a row of ``csrc/device/targets.def``) and hosts of each system."""
-
 def passes() -> list[tuple[str, str]]:
     """Name and help of each pass: those of ``rewrite``, then those of ``lower``."""
-
 def pipeline(step: str = "") -> list[str]:
     """Names of the passes of a compilation, in order: of ``rewrite``, of ``lower``, or of both."""
-
 def algorithm_of(
     op: str, operands: Sequence[Any], attrs: Mapping[str, Attribute] = ...
 ) -> str:
     """Which algorithm computes an op, with operands as for ``evaluate``; empty: there is one."""
-
 def switches() -> list[tuple[str, str]]:
     """Name and help of each optimization that ``POPTORCH_OFF`` turns off, beside the passes."""
-
 def algorithms() -> list[tuple[str, str, str]]:
     """Family, name and help of each algorithm that ``POPTORCH_ALGORITHM`` can force."""
-
 def scale_cost(algorithm: str, factor: float) -> None:
     """For tests: multiplies the estimated cost of ``family:name`` in this process."""
-
 def measured(
     problem: str, algorithms: Sequence[str], trials: Sequence[Callable[[], None]]
 ) -> list[tuple[str, float]] | None:
     """For tests: (algorithm, us) of each, the chosen first; None: tables choose."""
-
 def run_passes(
     module: Module, names: Sequence[str], limit: int = -1, verify: bool = True
 ) -> list[tuple[str, bool, float]]:
@@ -261,8 +239,8 @@ class Executable:
     def is_same_in_replicas(self, path: str) -> bool:
         """Whether all replicas have the same value of a state."""
     def set_output_mode(self, stream: str, mode: str, period: int = 1) -> None:
-        """Sets what an output returns: ``all``, ``final``, ``every_n`` (of a period), ``sum``,
-        ``none``."""
+        """Sets what an output returns: all, final, every_n (of a period), sum, none."""
+    def set_timeout(self, seconds: float) -> None: ...
     def host_slices(self, stream: str) -> int:
         """Slices in the host tensor of a stream (of an output: in its present mode)."""
     def run(self, pointers: Sequence[int], threads: int) -> None:
@@ -364,87 +342,97 @@ def addresses(kinds: list[TensorKind], tensors: list[Any], may_require_grad: boo
 def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
+class GraphProgram:
+    """A program of a graph of torch.compile, with tensors. A row is stream, dtype on the device and
+    in the graph, sizes and strides; of a result also (argument, is_converted)."""
+
+    def __init__(
+        self, executable: Executable, arguments: list[tuple[Any, ...]],
+        results: list[tuple[Any, ...] | None], convert: Callable[[int, Any], Any],
+        recordings: list[Any],
+    ) -> None: ...
+    def run(self, arguments: list[Any]) -> list[Any] | None:
+        """The results; None: torch does not compute values now, or something is recorded."""
+
+class GraphCall:
+    """A function of a graph's arguments, which gives its results as a tuple. ``forward`` takes and
+    gives lists; once it has run, its attribute ``program`` runs later calls, unless it is None."""
+
+    def __init__(self, forward: Callable[[list[Any]], list[Any]]) -> None: ...
+    def differentiate(
+        self, backward: Callable[[list[Any]], list[Any]],
+        backward_once: Callable[[list[Any]], Sequence[Any]], returned: int, is_reached: list[bool],
+        with_grad: list[int],
+    ) -> None:
+        """Results get a ``grad_fn``. ``backward`` takes the results of ``forward`` after the first
+        ``returned``, which the caller gets, and gradients; ``backward_once`` does where these
+        require grad. ``is_reached``: of each argument; ``with_grad``: numbers of results."""
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
+class FileMap:
+    """The bytes of an open file, mapped. Writing to them does not change the file."""
+    def __init__(self, file: int) -> None: ...
+    def __buffer__(self, flags: int) -> memoryview: ...
+
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""
-
-def compile(
-    module: Module,
-    options: Mapping[str, object] = ...,
-    progress: Callable[[str], None] | None = None,
-    placed: Callable[[int], None] | None = None,
-) -> Executable:
+def compile(module: Module, options: Mapping[str, object] = ...,
+            progress: Callable[[str], None] | None = None,
+            placed: Callable[[int], None] | None = None) -> Executable:
     """Compiles a translated module, which is emptied. Calls ``progress(step)`` before each step,
     and ``placed(ipus)`` after place, with the IPUs of one replica.
 
     Options: ``threads``, ``replicas`` (ints), ``dump_folder`` (str), ``reload_ir``, ``poison``,
     ``deterministic``, ``check_floats``, ``record_floats``, ``check_plan``, ``cut_tasks``,
     ``keep_text`` (bools), ``pass_limit`` (int, -1: no limit). Others come from the environment."""
-
 def placed_text(module: Module, options: Mapping[str, object] = ...,
                 progress: Callable[[str], None] | None = None) -> str:
     """As ``compile``, up to place: the text, and no executable."""
-
 def assemble_text(
     text: str, options: Mapping[str, object] = ..., constants: Module | None = None,
-    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...
+    texts: Sequence[tuple[str, str]] = ..., shares: Sequence[dict[str, Any]] = ...,
+    is_proved: bool = False,
 ) -> Executable:
-    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports."""
-
+    """Makes an executable of planned IR text, with ``texts`` by step and ``shares`` for reports. Of
+    one that is proved without checking its rules and its plan."""
 def place(module: Module) -> list[dict[str, Any]]:
     """Step 4, in place. Returns a row for each stage: its place, blocks, parameters, bytes."""
-
 def cut_tasks(module: Module) -> None: ...  # step 4, in place: tasks in the micro-batch's graph
 def inline_tasks(module: Module) -> None: ...  # step 5, in place: takes back what cut_tasks did
 def lower(module: Module) -> None: ...  # step 5, in place: all passes of the CPU's lowering
 def schedule(module: Module) -> None: ...  # step 6, in place
 def plan(module: Module, threads: int = 1) -> None: ...  # step 7, in place, without the check
 def check_plan(module: Module) -> None: ...  # fails if live values overlap
-
 def work_report(text: str) -> dict[str, dict[str, dict[str, int | None]]]:
     """``flops``, ``bytes`` and ``count`` of ops of a placed program's text, by phase and op."""
-
 def recompute_tasks(module: Module) -> None: ...  # after cut_tasks, where the strategy asks for it
 def schedule_tasks(module: Module) -> None: ...  # step 4: offsets and depths
 def check_tasks(module: Module) -> None: ...  # fails if a pipeline never ends
-
 def program_costs(text: str, target: str | dict[str, Any],
                   settings: Mapping[str, Any] = ...) -> dict[str, Any]:
     """Cycles of one step of a placed program: of its ops, tasks, transfers and updates."""
-
 def block_costs(text: str, target: str | dict[str, Any],
                 settings: Mapping[str, Any] = ...) -> list[dict[str, Any]]:
     """Cycles of one micro-batch by block, from the text of a program that is not placed."""
-
 def task_report(text: str) -> dict[str, Any]:
     """``schedule``, ``micro_batches``, ``tasks``, ``edges``, ``steps`` of a placed text."""
-
 def block_report(text: str) -> list[dict[str, Any]]:
     """FLOPs of each block, ``forward`` and ``backward``, of a text that is not placed yet."""
-
 def ipu_memory(text: str) -> list[dict[str, int]]: ...  # by category, for each IPU: ipu_memory.h
 def tile_memory(text: str, target: str | dict[str, Any], settings: dict[str, Any] = {}) \
     -> list[dict[str, Any]]: ...  # for each IPU: its docstring says what
-
 def memory_report(module: Module) -> dict[str, int]: ...  # bytes by category, of a planned module
-
 def aten_allocations() -> int:
     """How often torch's own allocator was asked for memory since ATen kernels were prepared."""
-
 def isa() -> str:
     """The instruction set that kernels use: ``base``, ``avx2``, ``avx512`` or ``amx``."""
-
 def machine_isas() -> list[str]:
     """The instruction sets that vector kernels can use on this machine, lowest first."""
-
 def set_isa(name: str) -> None:
     """For tests: sets POPTORCH_ISA, for programs that are compiled from now on."""
-
 def gemm_by() -> str:
     """What computes f32 products of matrices: "loops" of our own or a "library"."""
-
 def set_gemm(name: str) -> None:
     """For tests: sets POPTORCH_GEMM, for programs that are compiled from now on."""
-
 def has_bf16x3_gemm() -> bool:
     """Whether f32 products run on the CPU's unit for bfloat16 (AMX), by parts."""

@@ -10,7 +10,7 @@ from weakref import WeakMethod, ref
 
 import torch
 
-from poptorch._base.checks import public_names
+from poptorch._base.checks import check_module, public_names
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
@@ -71,9 +71,7 @@ class PoplarExecutor:
                  user_model: torch.nn.Module | None = None):
         where = "trainingModel" if training else "inferenceModel"
         options = checked_options(options, where)
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"[{where}] model must be a torch.nn.Module, got "
-                            f"{type(model).__name__}. Wrap an object of the module's class.")
+        check_module(model, where)
         self._model, self._training, self._poptorch_version = model, training, poptorch_version
         self._user_model = model if user_model is None else user_model
         self._args_parser = None  # other programs put theirs here before the first call
@@ -185,6 +183,16 @@ class PoplarExecutor:
             self._device_reports.log_cycles(program)
         return result
 
+    def _streams_alone(self) -> tuple[Any, list[int], list] | None:
+        """The executable of the current program and :meth:`Call.streams_alone`; None if a call does
+        more than to run the program on these streams."""
+        program = self._programs.current
+        if program is None or program.program.updated or program.reads_states \
+                or self._device.returns_zeros or self._report is not None or self._logs_cycles:
+            return None
+        streams = program.call.streams_alone()
+        return streams and (program.executable, *streams)
+
     def _build(self, options: Options, args: tuple, kwargs: dict, progress,
                placed=lambda ipus: None) -> CompiledModel:
         """Steps 1 to 8: makes a program for arguments like these, and changes nothing else.
@@ -261,7 +269,7 @@ class PoplarExecutor:
         user_model = self.__dict__.get("_user_model")
         if user_model is None or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
-        return module_attribute(user_model, name)
+        return module_attribute(user_model, name, type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         user_model = self.__dict__.get("_user_model")

@@ -8,7 +8,7 @@ import torch
 
 from poptorch._base import interrupts
 from poptorch._executor.saving import standing_still
-from poptorch._files import bundle, place, tensors
+from poptorch._files import bundle, place, problems, tensors
 from poptorch._files.archive import PROGRAM_NAME, path_of
 from poptorch.errors import Error
 from poptorch.executor import PoplarExecutor
@@ -133,7 +133,8 @@ def save_weights(model: torch.nn.Module | PoplarExecutor, filename: str) -> str:
         place.replace(path, lambda file: file.write(tensors.packed(state, is_marked=False)
                                                     or safetensors.torch.save({})))
     except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise Error(f"[save_weights] cannot write {path}: {error}. Check the path.") from error
+        raise Error(f"[save_weights] cannot write {path}: {problems.why(error)}. Check the "
+                    f"path.") from error
     return str(path)
 
 
@@ -169,8 +170,8 @@ def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict:
         place.checked_status(path, "read")
         found = safetensors.torch.load_file(path)
     except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise Error(f"[load_weights] cannot read {path}: {error}. Give a safetensors file.") \
-            from error
+        raise Error(f"[load_weights] cannot read {path}: {problems.why(error)}. Pass a "
+                    f"safetensors file.") from error
     first: dict[int, str] = {}
     own = model.state_dict(keep_vars=True)
     for name, value in own.items():

@@ -14,6 +14,7 @@ from benchmarks.parts import (
     memory,
     overhead,
     profile,
+    serving,
     speed,
     switches,
     threads,
@@ -36,6 +37,7 @@ PARTS = [
     torch_compile.PART,
     losses.PART,
     loader.PART,
+    serving.PART,
     profile.PART,
     switches.PART,
 ]

@@ -39,9 +39,11 @@ bool is_silent(const ir::Op& op) {
 
 std::string label_of(const ir::SourceLocation& location) {
   std::string label;
-  if (!location.file.empty()) label = concat(location.file, ":", location.line);
+  if (!location.file.empty()) label = location.file + ':' + std::to_string(location.line);
   if (!location.module.empty()) {
-    label += concat(label.empty() ? "" : ", ", "module \"", location.module, "\"");
+    label += label.empty() ? "module \"" : ", module \"";
+    label += location.module;
+    label += '"';
   }
   return label;
 }
@@ -49,11 +51,13 @@ std::string label_of(const ir::SourceLocation& location) {
 std::string types_of(const ir::Op& op) {
   std::string text;
   for (const ir::Value* operand : op.operands) {
-    text += concat(text.empty() ? "" : ", ", operand == nullptr ? "_" : operand->type.text());
+    text += text.empty() ? "" : ", ";
+    text += operand == nullptr ? "_" : operand->type.text();
   }
   text += " ->";
   for (size_t i = 0; i < op.results.size(); ++i) {
-    text += concat(i == 0 ? " " : ", ", op.results[i]->type.text());
+    text += i == 0 ? " " : ", ";
+    text += op.results[i]->type.text();
   }
   return text;
 }
@@ -188,16 +192,15 @@ class Assembler {
     instruction.kind = kind;
     instruction.first_pointer = static_cast<int>(program_.offsets.size());
     instruction.label = label(op.source_location);
-    instruction.source = source(op);
+    instruction.source = source(op, instruction.label);
     instruction.task = static_cast<int>(op.attrs.get_int(ir::attr::task, -1));
     block.instructions.push_back(instruction);
     return block.instructions.back();
   }
 
-  int source(const ir::Op& op) {
-    program_.sources.push_back(
-        {ops::report_name(op), ir::name_of(ir::part_of(op)), types_of(op),
-         label(op.source_location), algorithm_of(op), ops::work_of(op)});
+  int source(const ir::Op& op, int label) {
+    program_.sources.push_back({ops::report_name(op), ir::name_of(ir::part_of(op)), types_of(op),
+                                label, algorithm_of(op), ops::work_of(op)});
     return static_cast<int>(program_.sources.size()) - 1;
   }
 
@@ -330,21 +333,19 @@ class Assembler {
       program_.states.push_back({path, value.type, 0, "", op.attrs.get_int(ir::attr::addr),
                                  preprocessed_.read.contains(path), shareable_.contains(path)});
     }
+    State& state = program_.states[found->second];
+    if (op.name == ir::op::assign) state.is_assigned = true;
     if (op.name == ir::op::state && ops::is_sharded(op)) {
-      State& state = program_.states[found->second];
       state.shard = value.type.numel();
       state.type.sizes = op.attrs.get_ints(ir::attr::shard_of);
       state.is_shareable = false;
     }
     if (op.name == ir::op::state && ops::is_channels_last(op)) {
-      State& state = program_.states[found->second];
       state.type.sizes = ops::channels_first(value.type).sizes;
       state.is_channels_last = true;
     }
     const ir::Attr* role = op.attrs.find(ir::attr::role);
-    if (role != nullptr && !role->is_none()) {
-      program_.states[found->second].role = op.attrs.get_string(ir::attr::role);
-    }
+    if (role != nullptr && !role->is_none()) state.role = op.attrs.get_string(ir::attr::role);
   }
 
   void add_constant(const ir::Op& op) {

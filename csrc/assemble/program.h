@@ -124,6 +124,7 @@ struct State {
   bool is_preprocess_input = false;  // what the block `preprocess` computes depends on it
   bool is_shareable = false;      // large, and only the host writes it
   bool is_channels_last = false;  // it lies in the arena with dimension 1 as the last one
+  bool is_assigned = false;       // runs change it
 
   // In the memory of one replica.
   ir::Type own_type() const { return shard > 0 ? ir::Type{type.dtype, {shard}, {}} : type; }

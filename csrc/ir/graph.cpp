@@ -91,11 +91,15 @@ std::string Graph::unique_name(const std::string& wanted) {
   for (char& c : name) {
     if (!is_name_char(c)) c = '_';
   }
+  if (!name.empty() && names_.insert(name).second) {
+    next_name_ = std::max(next_name_, name_as_number(name) + 1);
+    return name;
+  }
   if (name.empty()) {
     do {
       name = std::to_string(next_name_++);
     } while (names_.contains(name));
-  } else if (names_.contains(name)) {
+  } else {
     int64_t& suffix = suffixes_[name];
     const std::string stem = name + '.';
     do {

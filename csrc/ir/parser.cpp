@@ -10,9 +10,12 @@ namespace poptorch::ir {
 
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_char(char c) { return is_letter(c) || is_digit(c) || c == '.'; }
+// Not functions: as arguments they would be called by address, for each character.
+constexpr auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+constexpr auto is_letter = [](char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+};
+constexpr auto is_name_char = [](char c) { return is_letter(c) || is_digit(c) || c == '.'; };
 
 // Characters, words and messages: independent of the IR.
 class Reader {
@@ -68,11 +71,11 @@ class Reader {
     while (at_ < text_.size() && test(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);
   }
-  std::string name(const char* what) {
+  std::string_view name(const char* what) {
     skip_blanks();
     const std::string_view word = take_while(is_name_char);
     if (word.empty()) fail(what);
-    return std::string(word);
+    return word;
   }
   int64_t integer() {
     skip_blanks();
@@ -153,7 +156,7 @@ class Parser {
   void graph() {
     in_.expect("graph ");
     const size_t at = in_.position();
-    const std::string name = in_.name("the name of the graph");
+    const std::string name(in_.name("the name of the graph"));
     if (module_->find_graph(name) != nullptr) {
       in_.back_to(at);
       in_.fail("a new name, there is a graph of this one already");
@@ -189,11 +192,11 @@ class Parser {
       do {
         in_.expect("%");
         positions.push_back(in_.position());
-        names.push_back(in_.name("the name of a value"));
+        names.emplace_back(in_.name("the name of a value"));
       } while (in_.accept(","));
       in_.expect("=");
     }
-    const std::string op_name = in_.name("the name of an op, or `output`");
+    const OpName op_name(in_.name("the name of an op, or `output`"));
     in_.skip_blanks();
     const bool has_operands = in_.peek() == '%' || in_.peek() == '_';
     std::vector<Value*> operands = has_operands ? uses() : std::vector<Value*>();
@@ -211,13 +214,14 @@ class Parser {
     SourceLocation where;
     if (in_.accept("//")) where = source_location();
     in_.end_line();
-    Op* op = graph_->append(OpName(op_name), std::move(operands), std::move(attrs), types,
+    Op* op = graph_->append(op_name, std::move(operands), std::move(attrs), types,
                             std::move(where), names);
     for (size_t i = 0; i < names.size(); ++i) {
-      if (!values_.emplace(names[i], op->result(i)).second) {
+      if (op->result(i)->name != names[i]) {
         in_.back_to(positions[i]);
         in_.fail("a new name, there is a value of this one already");
       }
+      values_.emplace(op->result(i)->name, op->result(i));
     }
   }
 
@@ -244,7 +248,7 @@ class Parser {
     do {
       in_.skip_blanks();
       const size_t at = in_.position();
-      const std::string key = in_.name("the name of an attribute");
+      const std::string_view key = in_.name("the name of an attribute");
       if (attrs.has(key)) {
         in_.back_to(at);
         in_.fail("a new name, there is an attribute of this one already");
@@ -262,7 +266,7 @@ class Parser {
     const char c = in_.peek();
     if (c == '"') return in_.quoted();
     if (c == '-' || is_digit(c)) return in_.number();
-    if (in_.accept("@")) return GraphRef{in_.name("the name of a graph")};
+    if (in_.accept("@")) return GraphRef{std::string(in_.name("the name of a graph"))};
     if (in_.accept("[")) {
       if (lists == most_nested_lists) {
         in_.back_to(at);
@@ -352,7 +356,7 @@ class Parser {
   Reader in_;
   std::unique_ptr<Module> module_;
   Graph* graph_ = nullptr;
-  std::unordered_map<std::string, Value*> values_;
+  std::unordered_map<std::string_view, Value*> values_;  // by their names
 };
 
 void take_constants(Module& module, const Module& source) {

@@ -47,11 +47,11 @@ bool is_dtype_name(std::string_view name) {
 }
 
 DType dtype_from_name(std::string_view name) {
-  std::string all;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (name == rows[i].name) return static_cast<DType>(i);
-    all += concat(" ", rows[i].name);
   }
+  std::string all;
+  for (const Row& row : rows) all += concat(" ", row.name);
   throw_user_error(concat("[ir] unknown dtype \"", name, "\". Use one of:", all, "."));
 }
 

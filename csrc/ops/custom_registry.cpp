@@ -98,7 +98,7 @@ std::string known(std::string_view domain, std::string_view name) {
     if (domain == op->abi.domain || domain.empty()) all += concat(all.empty() ? "" : ", ", text);
   }
   if (!same.empty()) return concat("There is ", same, ".");
-  return concat("Libraries that are loaded have ", all.empty() ? "none of this domain" : all, ".");
+  return concat("Loaded libraries define ", all.empty() ? "none of this domain" : all, ".");
 }
 
 }  // namespace

@@ -214,7 +214,7 @@ std::string near_names(std::string_view name) {
   std::sort(near.begin(), near.end());
   std::string words;
   for (size_t i = 0; i < std::min<size_t>(near.size(), 5); ++i) {
-    words += concat(i > 0 ? ", " : "", near[i].second);
+    words += concat(i > 0 ? " or " : "", near[i].second);
   }
   return words;
 }
@@ -227,7 +227,7 @@ const OpDef& op_def(ir::OpName name) {
     throw_user_error(concat("[op table] there is no op \"", name, "\". ",
                             near.empty() ? concat("`python -m poptorch ops` lists all ",
                                                   op_table().size(), ".")
-                                         : concat("Near names: ", near, ".")));
+                                         : concat("Did you mean ", near, "?")));
   }
   return *row;
 }

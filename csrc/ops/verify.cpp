@@ -93,7 +93,7 @@ class Verifier : Where {
     if (row == nullptr) {
       check_is_linked("op ", op.name.text());
       const std::string near = ops::near_names(op.name.text());
-      fail("there is no such op", near.empty() ? "" : ". Near names: ", near);
+      fail("there is no such op", near.empty() ? "" : concat(". Did you mean ", near, "?"));
     }
     try {
       ops::check_signature(*row, op);

@@ -38,7 +38,7 @@ void check_ipus(const ir::Module& module, const IpuLimits& limits) {
              all > limits.most ? first_place(module, each - 1) : "");
   const bool is_power_of_two = (all & (all - 1)) == 0;
   USER_CHECK(!limits.is_power_of_two || is_power_of_two, "[place] the number of IPUs must be a "
-             "power of two: ", words, ". Call options.autoRoundNumIPUs() to take more of them.",
+             "power of two: ", words, ". Call options.autoRoundNumIPUs() to round it up.",
              is_power_of_two ? "" : first_place(module, each - 1));
 }
 

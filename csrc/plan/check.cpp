@@ -15,8 +15,8 @@ namespace poptorch::plan {
 namespace {
 
 std::string describe(const Content& content) {
-  return concat(content.name, " at ", content.addr, " to ", content.addr + content.bytes, " (time ",
-                content.span.begin, " to ", content.span.end, ")");
+  return concat(content.name(), " at ", content.addr, " to ", content.addr + content.bytes,
+                " (time ", content.span.begin, " to ", content.span.end, ")");
 }
 
 // Walks along time with the set of what is live, by address. As long as none of them overlap,
@@ -51,7 +51,7 @@ class Sweep {
   static void check_place(const Content& content) {
     INTERNAL_CHECK(content.addr >= 0 && content.addr <= ir::most_bytes && content.bytes >= 0 &&
                        content.bytes <= ir::most_bytes - content.addr,
-                   "[plan] ", content.name, ", ", content.bytes, " bytes at ", content.addr,
+                   "[plan] ", content.name(), ", ", content.bytes, " bytes at ", content.addr,
                    ", is outside the arena");
     INTERNAL_CHECK(content.addr % alignment_bytes == 0, "[plan] ", describe(content),
                    " is not at a multiple of ", alignment_bytes);

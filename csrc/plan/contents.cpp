@@ -95,7 +95,7 @@ class Finder {
   int add_value(const ir::Value& value) {
     Content content;
     content.op = value.op;
-    content.name = "%" + value.name;
+    content.value = &value;
     content.addr = addr_of(value);
     content.bytes = value.type.bytes();
     content.span = life(value);
@@ -137,7 +137,6 @@ class Finder {
     Content scratch;
     scratch.kind = Content::Kind::scratch;
     scratch.op = &op;
-    scratch.name = concat("the scratch memory of `", op.text(), "`");
     scratch.addr = op.attrs.get_int(ir::attr::scratch_addr);
     scratch.bytes = op.attrs.get_int(ir::attr::scratch_bytes);
     scratch.span = out_.line.ops.at(&op);
@@ -175,8 +174,8 @@ class Finder {
     at(content).span = {0, out_.line.end};
     const ir::Attr* data = op.attrs.find(ir::attr::hash);
     if (data == nullptr || data->is_none()) data = op.attrs.find(ir::attr::data);
-    const std::string key = concat(addr_of(*op.result()), op.result()->type.text(),
-                                   data == nullptr ? "" : data->text());
+    std::string key = std::to_string(addr_of(*op.result())) + op.result()->type.text();
+    if (data != nullptr) key += data->text();
     merge(content, constants_.try_emplace(key, content).first->second);
   }
 
@@ -243,7 +242,7 @@ class Finder {
     std::sort(use.writes.begin(), use.writes.end(),
               [](const Write& a, const Write& b) { return a.position < b.position; });
     const int64_t addr = state_addr(path, use);
-    std::vector<int> contents = {add_state_content(path, *any_op(use), {0, preprocess_end(use)})};
+    std::vector<int> contents = {add_state_content(*any_op(use), {0, preprocess_end(use)})};
     const auto next_write = [&](size_t segment) {
       return segment < use.writes.size() ? use.writes[segment].position : out_.line.end + 1;
     };
@@ -252,7 +251,7 @@ class Finder {
       const bool is_there = addr_of(value) == addr;
       const Span copied{write.position, write.position};
       contents.push_back(is_there ? content_of(value)
-                                  : add_state_content(path, *write.assign, copied));
+                                  : add_state_content(*write.assign, copied));
       at(contents.back()).kind = Content::Kind::state;
       at(contents.back()).op = any_op(use);
       const int end = end_of_rounds(write.position, next_write(contents.size() - 1));
@@ -287,13 +286,13 @@ class Finder {
     return addr;
   }
 
-  int add_state_content(const std::string& path, const ir::Op& op, const Span& span) {
+  int add_state_content(const ir::Op& op, const Span& span) {
     Content content;
     content.kind = Content::Kind::state;
     content.op = &op;
-    content.name = concat("state \"", path, "\"");
     const ir::Value* value = op.name == ir::op::state ? op.result() : op.operand(0);
-    content.name += concat(" (%", value->name, ")");
+    content.value = value;
+    content.path = &op.attrs.get_string(ir::attr::path);
     content.addr = op.attrs.get_int(ir::attr::addr);
     content.bytes = value->type.bytes();
     content.span = span;
@@ -333,6 +332,12 @@ class Finder {
 };
 
 }  // namespace
+
+std::string Content::name() const {
+  if (value == nullptr) return concat("the scratch memory of `", op->text(), "`");
+  if (path == nullptr) return "%" + value->name;
+  return concat("state \"", *path, "\" (%", value->name, ")");
+}
 
 Contents find_contents(const ir::Module& module) { return Finder(module).take(); }
 

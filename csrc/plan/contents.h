@@ -19,13 +19,17 @@ struct Content {
 
   Kind kind = Kind::value;
   const ir::Op* op = nullptr;  // that makes it (a `state` op, for a state's first content)
-  std::string name;            // for messages: `%3`, `state "fc.weight"`, `scratch of %3`
+  const ir::Value* value = nullptr;   // none: scratch memory
+  const std::string* path = nullptr;  // of what a state holds between two assigns
   int64_t addr = 0;
   int64_t bytes = 0;
   Span span;
   int taken_by = -1;    // the content that takes its memory in place, at the end of its span
   int carried_from = -1;  // an `input` that a loop changes: the content of the loop's operand
   bool is_result = false;  // the host is sent all of it
+
+  // For messages: `%3`, `state "fc.weight" (%3)`, ``the scratch memory of `%3 = ...` ``.
+  std::string name() const;
 };
 
 struct Contents {

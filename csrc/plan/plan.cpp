@@ -24,15 +24,19 @@ bool has_kernel(const ir::Op& op) {
 }
 
 // Every op that has a kernel, prepared; in `scratch` those that need memory of their own, in order.
-PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::Op*>& scratch) {
+PreparedOps prepare_ops(const ir::Module& module, int threads, std::vector<ir::Op*>& scratch,
+                        bool& is_changed) {
   const WorkMemory memory;  // all dry runs share it
   PreparedOps prepared;
   for (ir::Op* op : module.all_ops()) {
     if (!has_kernel(*op)) continue;
     const auto added = prepared.emplace(op, ops::prepare({*op, threads})).first;
     if (added->second.scratch_bytes > 0) scratch.push_back(op);
-    op->attrs.erase(ir::attr::algorithm);
+    const ir::Attr* before = op->attrs.find(ir::attr::algorithm);
     const std::string& algorithm = added->second.algorithm;
+    if (before == nullptr ? algorithm.empty() : *before == ir::Attr(algorithm)) continue;
+    is_changed = true;
+    op->attrs.erase(ir::attr::algorithm);
     if (!algorithm.empty()) op->attrs.set(ir::attr::algorithm, algorithm);
   }
   return prepared;
@@ -103,7 +107,8 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options) {
   const Buffers buffers = make_buffers(module);
   const Timeline line = make_timeline(module);
   std::vector<ir::Op*> scratch;
-  PreparedOps prepared = prepare_ops(module, options.threads, scratch);
+  bool is_changed = false;
+  PreparedOps prepared = prepare_ops(module, options.threads, scratch, is_changed);
   const auto scratch_bytes = [&](const ir::Op* op) {
     return static_cast<int64_t>(prepared.at(op).scratch_bytes);
   };
@@ -138,15 +143,16 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options) {
   return prepared;
 }
 
-PreparedOps prepare(ir::Module& module, const PlanOptions& options) {
+PreparedOps prepare(ir::Module& module, const PlanOptions& options, bool& is_changed) {
   const int64_t behind = arena_bytes(module);
   std::vector<ir::Op*> scratch;
-  PreparedOps prepared = prepare_ops(module, options.threads, scratch);
+  PreparedOps prepared = prepare_ops(module, options.threads, scratch, is_changed);
   for (ir::Op* op : scratch) {
     const auto wanted = static_cast<int64_t>(prepared.at(op).scratch_bytes);
     if (wanted <= op->attrs.get_int(ir::attr::scratch_bytes, 0)) continue;
     op->attrs.set(ir::attr::scratch_addr, behind);
     op->attrs.set(ir::attr::scratch_bytes, wanted);
+    is_changed = true;
   }
   return prepared;
 }

@@ -35,8 +35,9 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options);
 
 // Prepares the kernels of a module that was planned elsewhere: on another processor, for another
 // number of threads. Algorithms are chosen again. An op that needs more scratch memory here than
-// the plan has for it still gets some, behind the arena.
-PreparedOps prepare(ir::Module& module, const PlanOptions& options);
+// the plan has for it still gets some, behind the arena. `is_changed`: the module says something
+// else than before.
+PreparedOps prepare(ir::Module& module, const PlanOptions& options, bool& is_changed);
 
 // Bytes by category, from a planned module: parameters, buffers, optimizer_state, constants; at the
 // moment when most of activations, gradients and scratch together are alive, these three and the

@@ -66,4 +66,14 @@ int64_t Arguments::count(const std::string& option, int64_t otherwise) const {
   return value;
 }
 
+double Arguments::number(const std::string& option) const {
+  const std::string& text = one(option);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0)) {
+    throw UsageError(concat(option, " is ", text, ", expected a number above 0"));
+  }
+  return value;
+}
+
 }  // namespace poptorch::program

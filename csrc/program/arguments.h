@@ -33,6 +33,8 @@ class Arguments {
   std::string name(const std::string& option) const { return has(option) ? one(option) : ""; }
   // A number of at least 1.
   int64_t count(const std::string& option, int64_t otherwise) const;
+  // A number above 0.
+  double number(const std::string& option) const;
 
  private:
   std::vector<std::string> positional_;

@@ -54,8 +54,9 @@ std::string options_of(const CompileOptions& options) {
 
 void print_json(const Program& program) {
   const Reports& reports = program.executable().reports;
+  const Counts& found = program.executable().counts();
   std::map<std::string, int64_t> operators;
-  for (const auto& [phase, ops] : reports.ops) {
+  for (const auto& [phase, ops] : found.ops) {
     for (const auto& [op, count] : ops) operators[op] += count;
   }
   std::vector<std::string> inputs, outputs, weights;
@@ -77,7 +78,7 @@ void print_json(const Program& program) {
   line("outputs", joined(outputs, '[', ']'));
   line("weights", joined(weights, '[', ']'));
   line("options", options_of(program.document().options));
-  line("memory", counts(reports.memory_bytes));
+  line("memory", counts(found.memory_bytes));
   line("operators", counts(operators));
   line("target", concat("{\"ipus\": ", reports.ipus * program.executable().replicas(),
                         ", \"threads\": ", program.threads(), "}"));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* usage =
     "usage: poptorch-run FILE x.npy y.npy ... --outdir DIR [--program NAME] [--repeat N]\n"
-    "                    [--threads N]\n"
+    "                    [--threads N] [--timeout S]\n"
     "       poptorch-run train FILE --data x.npy y.npy ... --steps N --out weights.safetensors\n"
     "                    [--weights FILE] [--state FILE] [--out-state FILE] [--program NAME]\n"
     "                    [--threads N]\n"
@@ -24,7 +24,7 @@ constexpr const char* usage =
     "\n"
     "Runs a model that compileAndExport() or save() wrote. Arrays are in the order of forward's\n"
     "tensors; results become output0.npy, output1.npy, ... in DIR. --program names one of the\n"
-    "programs that save_bundle() wrote.\n"
+    "programs that save_bundle() wrote. A run that takes more than --timeout seconds is an error.\n"
     "train: each array holds batches one after the other. It prints the loss of each step and\n"
     "writes the state_dict. --weights and --state (the optimizer's and the random state, as\n"
     "--out-state wrote it) continue a training.\n";

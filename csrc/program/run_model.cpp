@@ -34,13 +34,15 @@ void print_times(std::vector<double> seconds) {
 }  // namespace
 
 void run_model(const std::vector<std::string>& words) {
-  const Arguments arguments(words, {{"--outdir"}, {"--program"}, {"--repeat"}, {"--threads"}});
+  const Arguments arguments(words, {{"--outdir"}, {"--program"}, {"--repeat"}, {"--threads"},
+                                    {"--timeout"}});
   const std::vector<std::string>& paths = arguments.positional();
   if (paths.empty()) throw UsageError("the file of a compiled model is missing");
   const std::string folder = arguments.one("--outdir");
   const int64_t repeat = arguments.count("--repeat", 1);
   const auto threads = static_cast<int>(arguments.count("--threads", 0));
   runtime::Program program(paths[0], arguments.name("--program"), threads);
+  if (arguments.has("--timeout")) program.set_timeout(arguments.number("--timeout"));
   std::vector<Array> arrays;
   std::vector<View> views;
   for (size_t i = 1; i < paths.size(); ++i) arrays.push_back(runtime::read_npy(paths[i]));

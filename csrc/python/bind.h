@@ -18,6 +18,7 @@ void bind_device(py::module_& module);
 void bind_errors(py::module_& module);
 void bind_estimate(py::module_& module);
 void bind_executable(py::module_& module);
+void bind_graph_call(py::module_& module);
 void bind_host(py::module_& module);
 void bind_ir(py::module_& module);
 void bind_ops(py::module_& module);

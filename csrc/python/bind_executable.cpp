@@ -18,6 +18,7 @@
 #include "python/bind.h"
 #include "python/signal_watch.h"
 #include "python/torch_tensors.h"
+#include "run/file_map.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 #include "tasks/cut.h"
@@ -154,13 +155,16 @@ place::Share share_from(const py::dict& row) {
 
 std::unique_ptr<Executable> assemble_text(
     const std::string& text, const py::dict& items, const ir::Module* constants,
-    std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares) {
+    std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares,
+    bool is_proved) {
   const CompileOptions options = to_options(items);
   Reports known;
   known.texts = std::move(texts);
   for (const py::dict& row : shares) known.shares.push_back(share_from(row));
   const py::gil_scoped_release released;
-  return compile_planned(ir::parse(text, constants), options, std::move(known));
+  std::unique_ptr<ir::Module> module = ir::parse(text, constants);
+  known.texts.emplace_back("plan", text);
+  return compile_planned(std::move(module), options, std::move(known), is_proved);
 }
 
 void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) {
@@ -176,10 +180,13 @@ void run(Executable& self, const std::vector<uintptr_t>& pointers, int threads) 
 // `storage` is the address of the torch storage that the bytes belong to.
 bool share_state(Executable& self, const std::string& path, uintptr_t ptr, size_t nbytes,
                  uintptr_t storage) {
+  if (!self.can_share(path)) return false;
+  auto* begin = static_cast<std::byte*>(to_pointer(ptr));
+  const bool is_mapped = run::FileMap::find({begin, begin + nbytes}) != nullptr;
   // With the GIL: it changes the storage.
-  if (!self.can_share(path) || !allow_sharing(storage)) return false;
+  if (!is_mapped && !allow_sharing(storage)) return false;
   const py::gil_scoped_release released;
-  return self.share_state(path, to_pointer(ptr), nbytes);
+  return self.share_state(path, begin, nbytes);
 }
 
 py::list to_pairs(const std::vector<std::array<int64_t, 2>>& times) {
@@ -314,11 +321,11 @@ void bind_reports(py::class_<Executable>& executable) {
       .def("steps", &steps, "The steps with a text, in their order.")
       .def("op_report",
            [](const Executable& self, bool algorithms) {
-             return algorithms ? self.reports.algorithms : self.reports.ops;
+             return algorithms ? self.counts().algorithms : self.counts().ops;
            },
            py::arg("algorithms") = false)
       .def("shares", &shares, "What runs where: a row for each stage.")
-      .def("memory_report", [](const Executable& self) { return self.reports.memory_bytes; })
+      .def("memory_report", [](const Executable& self) { return self.counts().memory_bytes; })
       .def("timestamps", &timestamps)
       .def("stream_times", &stream_times, py::arg("stream"))
       .def("constants", [](const Executable& self) { return py::bytes(self.constants()); })
@@ -404,6 +411,8 @@ void bind_executable(py::module_& module) {
            },
            py::arg("stream"), py::arg("mode"), py::arg("period") = 1,
            "What an output returns: all, final, every_n (with its period), sum, none.")
+      .def("set_timeout", &Executable::set_timeout, py::arg("seconds"),
+           "The most time that a call waits for others and runs.")
       .def("host_slices",
            [](const Executable& self, const std::string& stream) {
              return without_gil([&] { return self.host_slices(stream); });
@@ -423,8 +432,9 @@ void bind_executable(py::module_& module) {
   module.def("assemble_text", &assemble_text, py::arg("text"), py::arg("options") = py::dict(),
              py::arg("constants") = nullptr,
              py::arg("texts") = std::vector<std::pair<std::string, std::string>>(),
-             py::arg("shares") = std::vector<py::dict>(),
-             "Makes an executable of planned IR text.");
+             py::arg("shares") = std::vector<py::dict>(), py::arg("is_proved") = false,
+             "Makes an executable of planned IR text; of one that is proved without checking its "
+             "rules and its plan.");
 }
 
 }  // namespace poptorch::python

@@ -31,23 +31,37 @@ void set_error(const char* what, const std::string& kind = "") {
 
 void throw_raised() { throw py::error_already_set(); }
 
+void set_raised(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (py::error_already_set& raised) {
+    raised.restore();
+  } catch (const std::bad_alloc&) {
+    set_error("[memory] the system has no memory left for this. Try a smaller batch or fewer "
+              "replicas.", "MemoryError");
+  } catch (const UserError& user) {
+    set_error(user.what(), user.kind);
+  } catch (const std::exception& other) {
+    set_error(other.what());
+  }
+}
+
 void bind_errors(py::module_&) {
   // Of this module's functions only: other extensions may mean something else by it.
   py::register_local_exception_translator([](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
     } catch (const std::bad_alloc&) {
-      set_error("[memory] the system has no memory left for this. Try a smaller batch or fewer "
-                "replicas.", "MemoryError");
+      set_raised(error);
     }
   });
   py::register_exception_translator([](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
-    } catch (const UserError& user) {
-      set_error(user.what(), user.kind);
-    } catch (const InternalError& internal) {
-      set_error(internal.what());
+    } catch (const UserError&) {
+      set_raised(error);
+    } catch (const InternalError&) {
+      set_raised(error);
     }
   });
 }

@@ -38,6 +38,7 @@ PYBIND11_MODULE(_C, module) {
   bind_errors(module);
   bind_estimate(module);
   bind_executable(module);
+  bind_graph_call(module);
   bind_host(module);
   bind_ir(module);
   bind_ops(module);

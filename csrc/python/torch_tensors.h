@@ -1,5 +1,5 @@
-// What csrc/python needs of torch's tensors. Of its sources only torch_tensors.cpp includes torch's
-// headers. They change with each release of torch, so that file is compiled for each.
+// What csrc/python needs of torch's tensors. Its files torch_tensors.cpp and graph_call.cpp include
+// torch's headers. They change with each release of torch, so these files are compiled for each.
 #pragma once
 
 #include <pybind11/pybind11.h>

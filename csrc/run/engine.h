@@ -58,7 +58,10 @@ class Engine {
   // `host[i]` is the host tensor of streams()[i]. A UserError of a kernel (a bad index, say) gets
   // the user's source appended; the engine can run again after it. Between iterations of its loops
   // a run calls `poll` now and then, which may throw: the engine can run again after that, too.
-  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
+  // Between instructions it checks the deadline, where the time of what only the first run does
+  // does not count.
+  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll,
+           Deadline& deadline);
   const Times& timestamps() const { return timestamps_; }
 
   // Gives the arenas back; no run until `restore`. States can still be read and written: they are
@@ -121,6 +124,8 @@ class Engine {
   }
   void add_workers();
   void start_run(const std::vector<void*>& host, int threads, const std::function<void()>& poll);
+  void prepare();
+  void set_deadline(const Deadline* deadline);
 
   // All replicas together.
   void run_joint(const Block& block, int64_t inner);

@@ -28,24 +28,39 @@ void Engine::start_run(const std::vector<void*>& host, int threads,
   context_.poll.start(poll);
 }
 
-void Engine::run(const std::vector<void*>& host, int threads, const std::function<void()>& poll) {
-  USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
-             " host tensors were given, the program has ", program_.streams.size(), " streams.");
-  USER_CHECK(has_memory(), "[run] the program's memory was released. Call restore() first.");
-  populate();
-  start_run(host, threads, poll);
-  const SettingsScope scope(&program_.settings);
-  const ProgramMode mode(is_flushing_);
+void Engine::set_deadline(const Deadline* deadline) {
+  for (int worker = 0; worker < options_.workers; ++worker) context(worker).deadline = deadline;
+}
+
+// What is done once, or after states were written.
+void Engine::prepare() {
   if (is_stale_ && program_.preprocess >= 0) {
     run_joint(program_.blocks[static_cast<size_t>(program_.preprocess)], 0);
     give_back_freed_memory();  // it is used once
   }
   is_stale_ = false;
+}
+
+void Engine::run(const std::vector<void*>& host, int threads, const std::function<void()>& poll,
+                 Deadline& deadline) {
+  USER_CHECK(host.size() == program_.streams.size(), "[run] ", host.size(),
+             " host tensors were given, the program has ", program_.streams.size(), " streams.");
+  USER_CHECK(has_memory(), "[run] the program's memory was released. Call restore() first.");
+  const int64_t begin = now_ns();
+  populate();
+  start_run(host, threads, poll);
+  const SettingsScope scope(&program_.settings);
+  const ProgramMode mode(is_flushing_);
+  set_deadline(nullptr);
+  prepare();
+  deadline.exclude(now_ns() - begin);
+  set_deadline(&deadline);
   if (context_.watch != nullptr) watch_states();
   const bool is_single = program_.device_loop < 0;
   if (is_single) timestamps_[0][0] = now_ns();
   run_joint(program_.blocks[0], 0);
   if (is_single) timestamps_[0][1] = now_ns();
+  deadline.check();
 }
 
 bool Engine::needs_all_replicas(const Instruction& instruction) const {

@@ -15,6 +15,8 @@ namespace poptorch::run {
 
 namespace {
 
+constexpr double most_seconds = 1e9;  // in ns it fits 64 bits
+
 const assemble::State& find_state(const std::vector<assemble::State>& states,
                                   std::string_view path) {
   const auto found = std::lower_bound(
@@ -70,10 +72,14 @@ void Executable::check_process() const {
              "to read trained weights elsewhere, call copyWeightsToHost() before the fork.");
 }
 
-Executable::Lock Executable::locked(std::string_view what) const {
+void Executable::check_not_here(std::string_view what) const {
   USER_CHECK(!is_running_here(), "[run] ", what, " the model while a call of it runs in the same "
              "thread: the handler of a signal may only read its weights. Do that after the call; "
              "a handler that raises an exception ends it.");
+}
+
+Executable::Lock Executable::locked(std::string_view what) const {
+  check_not_here(what);
   return Lock(mutex_);
 }
 
@@ -183,17 +189,30 @@ void Executable::read_state(std::string_view path, void* data, size_t bytes, int
   }
 }
 
+void Executable::set_timeout(double seconds) {
+  USER_CHECK(seconds > 0, "[timeout] expected a positive number of seconds, got ", seconds,
+             ". Leave the timeout out for calls of any length.");
+  for (const assemble::State& state : states()) {
+    USER_CHECK(!state.is_assigned || state.role == "rng", "[timeout] each call changes ",
+               state.path, ", and a call that is stopped after ", seconds, " s would leave it half "
+               "written. Use a timeout only for models that do not change their weights and "
+               "buffers, as most have it in inference.");
+  }
+  timeout_ns_ = static_cast<int64_t>(std::min(seconds, most_seconds) * 1e9);
+}
+
 void Executable::run(const std::vector<void*>& host, int threads,
-                     const std::function<void()>& poll) {
+                     const std::function<void()>& poll, Deadline& deadline) {
   check_process();
-  const Lock lock = locked("calling");
+  check_not_here("calling");
+  const Lock lock = deadline.lock(mutex_);
   ++runs_begun_;
   bool has_polled = false;
   const Running running(runner_);
   engine_.run(host, threads, [&] {
     has_polled = true;
     if (poll) poll();
-  });
+  }, deadline);
   is_long_ = has_polled;
 }
 

@@ -69,8 +69,19 @@ class Executable {
 
   // One call: `host[i]` is the host tensor of `streams()[i]`. Sizes are the caller's business. For
   // `poll` see Engine::run; it may read states, which are those of the last update, and all else
-  // that waits for the end of a run is a user error in it.
-  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {});
+  // that waits for the end of a run is a user error in it. Threads may call at the same time: one
+  // runs, the others wait.
+  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll = {}) {
+    Deadline deadline = this->deadline();
+    run(host, threads, poll, deadline);
+  }
+  // The same for a call that has begun before.
+  void run(const std::vector<void*>& host, int threads, const std::function<void()>& poll,
+           Deadline& deadline);
+  // The most time that a call may take; see Deadline. A user error if runs change states, which a
+  // run that ends early would leave half written. The random state alone is whole at any time.
+  void set_timeout(double seconds);
+  Deadline deadline() const { return Deadline(timeout_ns_); }
   // Whether the last run went on until it called `poll`; true before the first.
   bool is_long() const { return is_long_; }
   // How many runs began, also those that failed on the way.
@@ -92,7 +103,7 @@ class Executable {
   const Engine& engine() const { return engine_; }
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<std::timed_mutex>;
 
   bool show_state(std::string_view path, void* data, size_t bytes, const auto& pages_of);
   Part part_of(const assemble::State& state, int replica) const;
@@ -101,7 +112,9 @@ class Executable {
   void check_process() const;
   // Whether this is called by the `poll` of a run.
   bool is_running_here() const { return runner_ == std::this_thread::get_id(); }
-  // The end of a run of another thread; `what` of this one's is a user error.
+  // `what` is a user error in a run of this thread.
+  void check_not_here(std::string_view what) const;
+  // The end of a run of another thread.
   Lock locked(std::string_view what) const;
 
   Engine engine_;
@@ -109,10 +122,11 @@ class Executable {
   int process_, forks_;  // where the arenas are
   std::atomic<int64_t> runs_begun_ = 0;
   std::atomic<bool> is_long_ = true;
+  std::atomic<int64_t> timeout_ns_ = Deadline::unlimited;
   std::atomic<std::thread::id> runner_ = {};  // the thread that runs it
   // One run, one state's copy, one setting at a time. Who waits for it holds no other lock: a run
   // may wait for Python's in `poll`.
-  mutable std::mutex mutex_;
+  mutable std::timed_mutex mutex_;
 };
 
 }  // namespace poptorch::run

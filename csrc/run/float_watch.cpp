@@ -96,8 +96,8 @@ void FloatWatch::raise(const NonFinite& found) const {
                                                         : " in the weight update";
   throw_user_error(concat("[", found.what, "] floating-point exception: ", found.condition, phase,
                           ". It is ", found.element, step.empty() ? "" : ", ", step,
-                          ". Change what the operation is given, or leave "
-                          "Precision.enableFloatingPointExceptions out."));
+                          ". Change the operands, or turn off "
+                          "Precision.enableFloatingPointExceptions."));
 }
 
 }  // namespace poptorch::run

@@ -98,6 +98,7 @@ void RunContext::run_watched(const Instruction& instruction, int64_t inner) {
 }
 
 void RunContext::run_one(const Instruction& instruction, int64_t inner) {
+  if (deadline != nullptr) deadline->check();
   void* const* at = pointers(instruction);
   const auto index = static_cast<size_t>(instruction.index);
   switch (instruction.kind) {

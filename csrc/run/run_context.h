@@ -11,6 +11,7 @@
 
 #include "assemble/program.h"
 #include "run/arena.h"
+#include "run/deadline.h"
 #include "run/float_watch.h"
 #include "run/gate.h"
 #include "run/streams.h"
@@ -83,6 +84,7 @@ class RunContext {
   int threads = 1;
 
   Poll poll;
+  const Deadline* deadline = nullptr;  // null: none is checked
   Gate* gate = nullptr;  // null: no other worker runs
   std::unique_ptr<FloatWatch> watch;  // null: no checks
   Delay delay;

@@ -12,6 +12,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
+
+#include "run/file_map.h"
 
 namespace poptorch::run {
 
@@ -132,6 +135,10 @@ struct PageRegistry {
 
 std::shared_ptr<const SharedPages> SharedPages::share(Range host) {
   if (host.inner_pages().bytes() == 0) return nullptr;
+  if (const std::shared_ptr<const FileMap> file = FileMap::find(host)) {
+    auto* begin = const_cast<std::byte*>(file->for_device(host));
+    return begin == nullptr ? nullptr : of_file({begin, begin + host.bytes()}, file);
+  }
   PageRegistry& registry = PageRegistry::get();
   std::shared_ptr<SharedPages> known;  // destroyed after the lock: its end takes the lock
   std::shared_ptr<SharedPages> made;
@@ -145,8 +152,10 @@ std::shared_ptr<const SharedPages> SharedPages::share(Range host) {
   return made;
 }
 
-std::shared_ptr<const SharedPages> SharedPages::of_file(Range bytes) {
+std::shared_ptr<const SharedPages> SharedPages::of_file(Range bytes,
+                                                        std::shared_ptr<const void> owner) {
   std::shared_ptr<SharedPages> made(new SharedPages);  // of no process: nothing to give back
+  made->file_ = std::move(owner);
   made->host_ = bytes;
   made->mapping_ = bytes.outer_pages().begin;
   return made;

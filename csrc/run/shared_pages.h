@@ -4,10 +4,12 @@
 //                          |      |      |
 //   shared pages    [ copy | page | page | page | copy ]     the device reads these
 //
-// The bytes move to pages of an anonymous file that the device maps. The host's memory becomes, at
-// its old addresses, a private map of the same file: it reads the same bytes, and its first write
-// to a page gives the host a page of its own (copy on write). The device never sees what is written
-// after `share`.
+// Bytes of a mapped file (run/file_map.h) stay there: the device reads the file's pages.
+//
+// Other bytes move to pages of an anonymous file that the device maps. The host's memory becomes,
+// at its old addresses, a private map of the same file: it reads the same bytes, and its first
+// write to a page gives the host a page of its own (copy on write). The device never sees what is
+// written after `share`.
 //
 // Ownership. The pages live as long as their SharedPages, and their bytes never change meanwhile.
 // The host's memory remains its allocator's: `unshare` makes it plain memory again and must be
@@ -31,14 +33,16 @@ namespace poptorch::run {
 
 class SharedPages {
  public:
-  // The present bytes of `host`, which must be ordinary memory of this process (neither a file's
-  // nor shared), readable and writable. Memory that is shared already and was not written since
-  // gives the same object again. Null where sharing is not possible: then nothing has changed.
+  // The present bytes of `host`, which must be a FileMap's or ordinary memory of this process
+  // (neither a file's nor shared), readable and writable. Memory that is shared already and was not
+  // written since gives the same object again. Null where sharing is not possible: then nothing has
+  // changed.
   static std::shared_ptr<const SharedPages> share(Range host);
 
-  // Memory that is a map of a file and lives longer than this. Nothing is copied: processes that
-  // map the same file have one copy of it.
-  static std::shared_ptr<const SharedPages> of_file(Range bytes);
+  // Memory that is a read-only map of a file, and lives as long as `owner` or longer than this.
+  // Nothing is copied: processes that map the same file have one copy of it.
+  static std::shared_ptr<const SharedPages> of_file(Range bytes,
+                                                    std::shared_ptr<const void> owner = {});
 
   ~SharedPages();
   SharedPages(const SharedPages&) = delete;
@@ -56,6 +60,7 @@ class SharedPages {
   bool fill(int file, std::byte* view) const;
   bool is_unchanged() const;
 
+  std::shared_ptr<const void> file_;
   Range host_;
   std::byte* mapping_ = nullptr;
   size_t mapped_bytes_ = 0;

@@ -64,10 +64,10 @@ std::string_view map_file(const std::string& path) {
   if (file >= 0) close(file);
   USER_CHECK(file >= 0 && (size > 0 || !is_file || memory != MAP_FAILED || status.st_size == 0),
              "[load] cannot read ", path, ": ", reason,
-             ". Give the file that save() or compileAndExport() wrote.");
+             ". Pass a file that save() or compileAndExport() wrote.");
   USER_CHECK(is_file && memory != MAP_FAILED, "[load] cannot read ", path, ": it is ",
              is_file ? "empty" : "not a file",
-             ". Give the file that save() or compileAndExport() wrote.");
+             ". Pass a file that save() or compileAndExport() wrote.");
   return {static_cast<const char*>(memory), size};
 }
 

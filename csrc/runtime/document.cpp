@@ -54,7 +54,6 @@ CompileOptions options_of(const Json& values, const std::string& where) {
                  options.replicas % options.input_group_size == 0,
              "[load] ", where, " has ", options.replicas, " replicas in groups of ",
              options.input_group_size, ". Export the model again.");
-  options.keep_text = false;
   return options;
 }
 

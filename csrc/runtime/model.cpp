@@ -13,7 +13,7 @@ namespace poptorch::runtime {
 struct Model::Content {
   Program program;
   std::vector<TensorInfo> inputs, outputs;
-  std::mutex mutex;
+  std::timed_mutex mutex;  // a run sees all weights of set_weights, or none
 
   Content(const std::string& path, const std::string& name, int threads)
       : program(path, name, threads) {}
@@ -45,6 +45,8 @@ Result<T> guarded(const Fn& fn) noexcept {
     return fn();
   } catch (const std::bad_alloc&) {
     return Error{"[run] the system has no memory left. Use a smaller model or batch."};
+  } catch (const UserError& error) {
+    return Error{error.what(), error.kind == "TimeoutError"};
   } catch (const std::exception& error) {
     return Error{error.what()};
   } catch (...) {
@@ -85,12 +87,20 @@ Result<std::vector<Tensor>> Model::run(const std::vector<Tensor>& tensors) {
       check_size(tensors[i], "tensor " + std::to_string(i));
       views.push_back(view_of(tensors[i]));
     }
-    const std::lock_guard lock(content_->mutex);
+    run::Deadline deadline = content_->program.executable().deadline();
+    const auto lock = deadline.lock(content_->mutex);
     std::vector<Tensor> results;
-    for (Array& array : content_->program.run(views)) {
+    for (Array& array : content_->program.run(views, deadline)) {
       results.push_back(tensor_of(std::move(array)));
     }
     return results;
+  });
+}
+
+Status Model::set_timeout(double seconds) {
+  return guarded<std::monostate>([&] {
+    content_->program.set_timeout(seconds);
+    return std::monostate();
   });
 }
 

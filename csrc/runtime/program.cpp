@@ -18,7 +18,7 @@ namespace poptorch::runtime {
 namespace {
 
 constexpr const char* random_path = "rng";
-constexpr int64_t format_version = 14;  // of archive.py
+constexpr int64_t format_version = 15;  // of archive.py
 
 // Kernels of PyTorch are registered while a program is assembled.
 std::mutex& loading() {
@@ -33,7 +33,9 @@ std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOpt
     constants = ir::unpack_constants(archive["constants.safetensors"], archive.path());
   }
   const std::string text(archive["plan.ir"]);
-  return compile_planned(ir::parse(text, constants.get()), options);
+  Reports known;
+  known.texts.emplace_back("plan", text);
+  return compile_planned(ir::parse(text, constants.get()), options, std::move(known));
 }
 
 }  // namespace
@@ -69,7 +71,7 @@ void Program::read_manifest(const std::string& name) {
   const bool is_bundle = format == "poptorch bundle";
   USER_CHECK(is_bundle || format == "poptorch executable", "[load] ", path_,
              " is not a compiled model: its format is ", format,
-             ". Give the file that save() or compileAndExport() wrote.");
+             ". Pass a file that save() or compileAndExport() wrote.");
   USER_CHECK(manifest["format_version"].integer() == format_version, "[load] ", path_,
              " has format_version ", manifest["format_version"].integer(), ", this is ",
              format_version, ". Use the version of poptorch that wrote it, or export the model ",
@@ -208,7 +210,7 @@ View Program::as_given(const View& tensor, size_t number, std::vector<Array>& ke
   return kept.back().view();
 }
 
-std::vector<Array> Program::run(const std::vector<View>& tensors) {
+std::vector<Array> Program::run(const std::vector<View>& tensors, run::Deadline& deadline) {
   const size_t count = document_.inputs.size();
   USER_CHECK(tensors.size() == count, "[arguments] the program takes ", count, " tensors, got ",
              tensors.size(), ". Pass one for each tensor of forward.");
@@ -229,7 +231,7 @@ std::vector<Array> Program::run(const std::vector<View>& tensors) {
     outputs.emplace_back(type.dtype, type.shape);
     host[position_.at(document_.outputs[i].stream)] = outputs.back().data.data();
   }
-  executable_->run(host, threads_);
+  executable_->run(host, threads_, {}, deadline);
   outputs.resize(results_);
   return outputs;
 }

@@ -41,8 +41,15 @@ class Program {
   bool is_number(size_t number) const;
 
   // One call of forward. The tensors are in the order of `inputs` and have the types there, or
-  // int64 or float64 where those are narrower.
-  std::vector<Array> run(const std::vector<View>& tensors);
+  // int64 or float64 where those are narrower. Threads may call at the same time.
+  std::vector<Array> run(const std::vector<View>& tensors) {
+    run::Deadline deadline = executable_->deadline();
+    return run(tensors, deadline);
+  }
+  // The same for a call that has begun before.
+  std::vector<Array> run(const std::vector<View>& tensors, run::Deadline& deadline);
+  // See run::Executable.
+  void set_timeout(double seconds) { executable_->set_timeout(seconds); }
 
   // The state_dict of the module, with what runs changed.
   std::map<std::string, Array> weights() const;

@@ -1,6 +1,9 @@
-// Folds the groups of the navigation, but for the one with the current page.
+// Folds the groups of the navigation, except the one with the current page or else the first.
 document.addEventListener("DOMContentLoaded", () => {
-  for (const caption of document.querySelectorAll(".sidebar-tree .caption")) {
+  const captions = [...document.querySelectorAll(".sidebar-tree .caption")];
+  const holdsPage = (caption) => caption.nextElementSibling.querySelector(".current") !== null;
+  const open = captions.find(holdsPage) ?? captions[0];
+  for (const caption of captions) {
     const pages = caption.nextElementSibling;
     const button = document.createElement("button");
     button.type = "button";
@@ -10,7 +13,7 @@ document.addEventListener("DOMContentLoaded", () => {
       button.setAttribute("aria-expanded", String(isOpen));
     };
     button.onclick = () => show(pages.hidden);
-    show(pages.querySelector(".current") !== null || caption.textContent === "Start");
+    show(caption === open);
     caption.replaceChildren(button);
   }
 });

@@ -21,6 +21,16 @@ def one_of(kind, value, option: str):
     return Member(kind)(value, option)
 
 
+def check_module(model, where: str) -> None:
+    """Raises a TypeError that names ``where`` if ``model`` is not a module."""
+    if isinstance(model, torch.nn.Module):
+        return
+    kind, hint = type(model).__name__, "Pass an object of the module's class"
+    if isinstance(model, type):
+        kind, hint = f"the class {model.__name__}", f"Pass an object: {model.__name__}(...)"
+    raise TypeError(f"[{where}] model must be a torch.nn.Module, got {kind}. {hint}.")
+
+
 def public_names(names: Iterable[str]) -> list[str]:
     """What ``dir()`` shows of an object with many private names: the others, and special ones."""
     return sorted({name for name in names if not name.startswith("_") or name.endswith("__")})

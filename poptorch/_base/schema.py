@@ -13,22 +13,41 @@ def check(value, form, where: str) -> None:
     tuple of just these; ``{key: form}``: a dictionary of just these keys, or, where the only key is
     a class, of any keys of that class; a set: one of its members.
     """
-    if isinstance(form, (type, types.UnionType)):
-        _need(_is_of(value, form), value, where, getattr(form, "__name__", str(form)))
-    elif isinstance(form, list):
-        _need(isinstance(value, list), value, where, "a list")
-        for number, item in enumerate(value):
-            check(item, form[0], f"{where}[{number}]")
-    elif isinstance(form, tuple):
-        _need(isinstance(value, tuple) and len(value) == len(form), value, where,
-              f"a tuple of {len(form)}")
-        for number, (item, part) in enumerate(zip(value, form)):
-            check(item, part, f"{where}[{number}]")
-    elif isinstance(form, dict):
-        _check_dict(value, form, where)
-    else:
-        is_one = isinstance(value, str | None) and value in form
-        _need(is_one, value, where, f"one of {', '.join(sorted(map(str, form)))}")
+    problem = _problem(value, form)
+    if problem is not None:
+        before, behind, found, expected = problem
+        raise ValueError(f"{before}{where}{behind} is {found!r:.{_SHOWN}}, expected {expected}")
+
+
+def _problem(value, form) -> tuple | None:
+    """What does not have its form: the words before and behind the name of the whole value, the
+    part, and what was expected. Names are put together only for a part that is wrong."""
+    if isinstance(form, type):
+        if type(value) is form or _is_of(value, form):
+            return None
+        return "", "", value, form.__name__
+    if isinstance(form, types.UnionType):
+        return None if _is_of(value, form) else ("", "", value, str(form))
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return "", "", value, "a list"
+        return _problem_within((number, item, form[0]) for number, item in enumerate(value))
+    if isinstance(form, tuple):
+        if not isinstance(value, tuple) or len(value) != len(form):
+            return "", "", value, f"a tuple of {len(form)}"
+        return _problem_within((number, *pair) for number, pair in enumerate(zip(value, form)))
+    if isinstance(form, dict):
+        return _problem_of_dict(value, form)
+    if isinstance(value, str | None) and value in form:
+        return None
+    return "", "", value, f"one of {', '.join(sorted(map(str, form)))}"
+
+
+def _problem_within(parts) -> tuple | None:
+    for number, item, form in parts:
+        if (problem := _problem(item, form)) is not None:
+            return problem[0], f"[{number}]{problem[1]}", *problem[2:]
+    return None
 
 
 def _is_of(value, kind) -> bool:
@@ -37,18 +56,17 @@ def _is_of(value, kind) -> bool:
     return isinstance(value, kind)
 
 
-def _check_dict(value, form: dict, where: str) -> None:
-    _need(isinstance(value, dict), value, where, "a dictionary")
+def _problem_of_dict(value, form: dict) -> tuple | None:
+    if not isinstance(value, dict):
+        return "", "", value, "a dictionary"
     kind = next(iter(form))
     if isinstance(kind, type):
         for key in value:
-            check(key, kind, f"a key of {where}")
-    else:
-        _need(value.keys() == form.keys(), list(value), where, f"the entries {', '.join(form)}")
+            if (problem := _problem(key, kind)) is not None:
+                return "a key of ", *problem[1:]
+    elif value.keys() != form.keys():
+        return "", "", list(value), f"the entries {', '.join(form)}"
     for key, item in value.items():
-        check(item, form.get(key, form.get(kind)), f"{where}.{key}")
-
-
-def _need(holds: bool, value, where: str, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"{where} is {value!r:.{_SHOWN}}, expected {expected}")
+        if (problem := _problem(item, form.get(key, form.get(kind)))) is not None:
+            return problem[0], f".{key}{problem[1]}", *problem[2:]
+    return None

@@ -28,8 +28,8 @@ def _refuse_leaf(value) -> None:
         raise Error(f"[output] forward returned a {kind}, whose items are created after forward "
                     f"was captured. Return list(...) or tuple(...) of it.")
     if pytree.is_closed(value):
-        raise Error(f"[output] forward returned a {kind} that holds tensors, which is not "
-                    f"taken apart. Return list(...) or tuple(...) of it.")
+        raise Error(f"[output] forward returned a {kind} that holds tensors, which is not a "
+                    f"supported container. Return list(...) or tuple(...) of it.")
     if hidden_tensors.is_among(value, has_no_data):
         names = ", ".join(hidden_tensors.attributes_with(value, has_no_data))
         raise _holds_tensors(type(value), names and f" ({names})")

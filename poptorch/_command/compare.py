@@ -21,13 +21,14 @@ def add_arguments(parser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", help="file.py:Name of a class, function or module")
     parser.add_argument("--shape", action="append", default=[],
-                        help="of an argument: 8,16 (random floats) or 8:int10 (random whole "
-                        "numbers below 10). Without it, the file has `inputs`: the arguments, or "
-                        "a function that makes them")
+                        help="shape of an argument, once for each: 8,16 (random floats) or "
+                        "8:int10 (random whole numbers below 10). Default: the variable `inputs` "
+                        "of the file, which is a tuple of the arguments or a function that "
+                        "returns one")
     parser.add_argument("--training", action="store_true",
                         help="train; the last result is the loss")
     parser.add_argument("--steps", type=int, default=1, help="number of steps; default: 1")
-    parser.add_argument("--options", help="a file as Options.loadFromFile takes it")
+    parser.add_argument("--options", help="a file that Options.loadFromFile reads")
     printed.add_json(parser)
 
 
@@ -35,7 +36,7 @@ def run(arguments) -> int:
     """Prints what of a model differs from PyTorch; 2 if anything does, else 0."""
     module, model = model_file.read(arguments.model, "compare")
     inputs = tuple(map(_drawn, arguments.shape)) or model_file.inputs(
-        module, "compare", " Give shapes of the arguments with --shape.")
+        module, "compare", " Pass the shapes of the arguments with --shape.")
     options = Options()
     if arguments.options is not None:
         options.loadFromFile(arguments.options)

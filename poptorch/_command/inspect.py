@@ -11,7 +11,7 @@ from poptorch._files.executable import File
 from poptorch._runtime import settings
 from poptorch.options import Options
 
-SUMMARY = "show what a compiled model takes, returns and holds"
+SUMMARY = "show the inputs, outputs, weights and options of a compiled model"
 EXAMPLES = ("poptorch inspect net.poptorch", "poptorch inspect net.poptorch --json")
 
 _OPAQUE = re.compile(r"\boverload=\"([\w:.]+)\"")

@@ -120,6 +120,8 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _words(error: Exception, command: str) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"[{command}] {error.filename}: {error.strerror}. Check the path."
     if isinstance(error, (Error, OSError)) or str(error).startswith("["):
         return str(error)
     return (f"[{command}] {type(error).__name__}: {error}. Run the command again with --debug to "

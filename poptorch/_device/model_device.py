@@ -79,9 +79,9 @@ class ModelDevice:
             if holder is None:
                 _holders[ipu_id] = weakref.ref(self)
                 return
-        raise Busy(f"[useIpuId] device {ipu_id} is held by the executor of "
-                   f"{holder._options.model_name}; that of {self._options.model_name} needs it "
-                   f"too. Call detachFromDevice() or destroy() on the former first, choose "
+        raise Busy(f"[useIpuId] device {ipu_id} is held by another executor "
+                   f"({holder._options.model_name}), and {self._options.model_name} needs it too. "
+                   f"Call detachFromDevice() or destroy() on the other executor first, choose "
                    f"another device, or set POPTORCH_WAIT_FOR_IPU=1 to wait for it.",
                    lambda: self._holder() is None)
 

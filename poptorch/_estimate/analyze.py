@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from poptorch._base.checks import check_module
 from poptorch._base.pytree import structure as pytree
 from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._estimate.analyzed_nodes import analyzed_nodes, recorded_nodes
@@ -66,9 +67,7 @@ def analyze(model: torch.nn.Module, *inputs: Any,
             optimizer = wrapped.optimizer.optimizer
     else:
         user_model, training = model, optimizer is not None
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"[analyze] model must be a torch.nn.Module, got {type(model).__name__}. "
-                        f"Pass an object of the module's class.")
+    check_module(model, "analyze")
     return _Analyzed(model, user_model, options, optimizer, training, inputs, named).result()
 
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import struct
 from collections.abc import Callable
 from functools import cache
+from typing import BinaryIO
 
 from poptorch import _C
 from poptorch._base.extension_check import PACKAGE
@@ -20,6 +22,7 @@ from poptorch.version import __version__
 
 # What these say changes the compiled program.
 _VARIABLES = ("POPTORCH_OFF", "POPTORCH_ALGORITHM", "POPTORCH_HOST", "POPTORCH_MEASURE")
+_NOTES, _BUILD_ID = 4, 3  # a segment and a note of an ELF file
 # With these a user wants to see the steps.
 _DEBUGGING = ("POPTORCH_DUMP_IR", "POPTORCH_RELOAD_IR", "POPTORCH_PASS_LIMIT")
 
@@ -46,7 +49,8 @@ def compiled(wrapped: Wrapped, made: Translated, options: Options,
         placed(entry.ipus)
         progress("assemble")
         try:
-            executable = entry.executable(compile_options)
+            # Its hashes hold, and its key names the build: this build wrote and checked it.
+            executable = entry.executable(compile_options, is_proved=True)
         except Error as error:  # compiling it says whether the entry is at fault
             folder.warn(entry.path, error)
             return None
@@ -76,9 +80,34 @@ def _facts(compile_options: dict) -> dict[str, str]:
 
 @cache
 def _build() -> str:
-    """A hash of the library that compiles: another build may compile differently."""
+    """The build of the library that compiles: another one may compile differently."""
     with open(PACKAGE / "lib" / "libpoptorch.so", "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        found = build_id(file)
+        file.seek(0)
+        return found or hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def build_id(file: BinaryIO) -> str:
+    """The hash of a shared library that its linker wrote into it; "": it wrote none."""
+    header = file.read(64)
+    if header[:6] != b"\x7fELF\2\1":  # of 64 bits, the lowest byte first
+        return ""
+    table, = struct.unpack_from("<Q", header, 32)
+    size, count = struct.unpack_from("<HH", header, 54)
+    file.seek(table)
+    segments = file.read(size * count)
+    for at in range(0, len(segments), size):
+        kind, _, begin, _, _, length = struct.unpack_from("<IIQQQQ", segments, at)
+        if kind == _NOTES:
+            file.seek(begin)
+            notes = file.read(length)
+            while len(notes) > 12:
+                name, described, number = struct.unpack_from("<III", notes)
+                begin = 12 + name + -name % 4
+                if number == _BUILD_ID and notes[12:12 + name] == b"GNU\0":
+                    return notes[begin:begin + described].hex()
+                notes = notes[begin + described + -described % 4:]
+    return ""
 
 
 def _about(wrapped: Wrapped, made: Translated, options: Options) -> About:

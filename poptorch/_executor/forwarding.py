@@ -6,6 +6,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
+from poptorch._base.checks import near_names, public_names
 from poptorch.errors import Error
 
 _P = ParamSpec("_P")
@@ -34,9 +35,16 @@ def forward_property(part: str, member: Any) -> Any:
     return property(read, write, doc=member.__doc__)
 
 
-def module_attribute(module: torch.nn.Module, name: str) -> Any:
-    """An attribute of the wrapped module; what would move its tensors is refused when called."""
-    found = getattr(module, name)
+def module_attribute(module: torch.nn.Module, name: str, executor: type) -> Any:
+    """An attribute of the wrapped module; what would move its tensors is refused when called. The
+    error for an unknown name suggests members of ``executor``."""
+    try:
+        found = getattr(module, name)
+    except AttributeError as error:
+        near = near_names(name, public_names(dir(executor)))
+        if not near or repr(name) not in str(error):  # one of the user's property, for example
+            raise
+        raise AttributeError(f"{error}.{near}") from None
     return functools.partial(_moved, found, name) if name in ("cuda", "to") else found
 
 

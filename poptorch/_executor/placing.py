@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch import _C
+from poptorch._base.checks import check_module
 from poptorch._base.pytree import structure as pytree
 from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._executor.translation import translated
@@ -38,9 +39,7 @@ def placed(model: torch.nn.Module, options: Options, args: tuple, kwargs: dict,
     allowed. The model, the options and the optimizer stay as they are. ``where`` is for messages.
     """
     options = checked_options(options, where)
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"[{where}] model must be a torch.nn.Module, got {type(model).__name__}. "
-                        f"Pass an object of the module's class.")
+    check_module(model, where)
     with plain_torch():
         args, kwargs = pytree.map_only(torch.Tensor, with_memory, (args, kwargs))
     training = optimizer is not None

@@ -134,7 +134,8 @@ class Saving:
         module is in the other one, a warning says so.
 
         The state of the random generator and, unless the optimizer has a state of its own, the
-        optimizer's state are those of the file.
+        optimizer's state are those of the file. An optimizer with its own ``step()`` gets them by
+        ``load_state_dict()``, which also sets the numbers of its parameter groups.
 
         Args:
             filename: of a file that :meth:`compileAndExport` or :meth:`save` wrote for a module

@@ -4,6 +4,7 @@ The same contents give the same bytes. Nothing is compressed, so reading takes n
 a multiple of the file's size, whatever the file says: see :func:`_check_sizes`.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from poptorch import _C
 from poptorch._base import schema
 from poptorch._files import place, problems, tensors
 from poptorch.errors import Error
@@ -37,6 +39,7 @@ class Format:
         facts: the form of the entries that its manifest has in addition to those of all kinds.
         is_of_release: whether only the version of poptorch that wrote it reads it.
         has_programs: whether members may be in a folder, which is named as a program of the file.
+        has_weights: whether tensors are used where they are in the file, so that it is mapped.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Format:
     facts: dict
     is_of_release: bool = True
     has_programs: bool = False
+    has_weights: bool = True
 
     def allows(self, member: str) -> bool:
         """Whether there may be a member of this name."""
@@ -56,7 +60,7 @@ class Format:
 # The members of the program of an executable.
 PROGRAM = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors")
-FORMAT_VERSION = 14
+FORMAT_VERSION = 15
 MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json", "runtime.json",
            "module.json", "options.json", "rng.json", "model.json", "tensors.safetensors")
 MODEL = Format("poptorch executable", FORMAT_VERSION, MEMBERS,
@@ -89,9 +93,9 @@ def write(filename, name: str, members: dict[str, bytes], facts: dict,
             path = path / f"{safe}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
         place.replace(path, lambda file: _write(file, {MANIFEST: text, **members}))
     except (OSError, ValueError) as error:
-        raise Error(f"[save] cannot write {path}: {error}. Check that the folder exists, may be "
-                    f"written to and has space for "
-                    f"{sum(map(len, members.values()))} bytes.") from error
+        raise Error(f"[save] cannot write {path}: {problems.why(error)}. Check that the folder "
+                    f"exists, may be written to and has space for "
+                    f"{sum(map(len, members.values())):,} bytes.") from error
     return str(path)
 
 
@@ -120,8 +124,11 @@ def _write(file, members: dict[str, bytes]) -> None:
             archive.writestr(info, data)
 
 
-def read(filename, kind: Format = MODEL) -> tuple[dict, dict[str, bytes]]:
-    """The manifest and the members of a file. An Error unless it is whole and of this version."""
+def read(filename, kind: Format = MODEL) -> tuple[dict, dict[str, bytes | memoryview]]:
+    """The manifest and the members of a file. An Error unless it is whole and of this version.
+
+    Members of tensors are parts of the file in memory, which may be written to.
+    """
     path = path_of(filename, "load")
     try:
         place.checked_status(path, "read")
@@ -130,15 +137,15 @@ def read(filename, kind: Format = MODEL) -> tuple[dict, dict[str, bytes]]:
             size = file.seek(0, os.SEEK_END)
             return _opened(path, file, start, size, kind)
     except (OSError, ValueError) as error:
-        raise Error(f"[load] cannot read {path}: {error}. Give the file that save() or "
-                    f"compileAndExport() wrote.") from error
+        raise Error(f"[load] cannot read {path}: {problems.why(error)}. Pass a file that save() "
+                    f"or compileAndExport() wrote.") from error
 
 
 def _opened(path: Path, file, start: bytes, size: int,
-            kind: Format) -> tuple[dict, dict[str, bytes]]:
+            kind: Format) -> tuple[dict, dict[str, bytes | memoryview]]:
     try:
         with zipfile.ZipFile(file) as archive:
-            return _members(path, archive, size, kind)
+            return _members(path, archive, _contents(file, kind), kind)
     except Error:
         raise
     except Exception as error:  # zipfile has many words for what may be wrong
@@ -149,16 +156,25 @@ def _opened(path: Path, file, start: bytes, size: int,
             raise problems.damaged(
                 path, f"of its {size} bytes some are missing or wrong ({error})") from error
         raise problems.foreign(
-            path, f"it begins with {start!r}, a zip with b'PK\\x03\\x04'") from error
+            path, f"it is not a zip archive: it begins with {start!r}") from error
 
 
-def _members(path: Path, archive: zipfile.ZipFile, size: int,
-             kind: Format) -> tuple[dict, dict[str, bytes]]:
+def _contents(file, kind: Format) -> memoryview:
+    """The bytes of a file; writing to them does not change the file."""
+    if kind.has_weights:
+        with contextlib.suppress(OSError):  # not every file system has maps
+            return memoryview(_C.FileMap(file.fileno()))
+    file.seek(0)
+    return memoryview(bytearray(file.read()))
+
+
+def _members(path: Path, archive: zipfile.ZipFile, contents: memoryview,
+             kind: Format) -> tuple[dict, dict[str, bytes | memoryview]]:
     infos = {info.filename: info for info in archive.infolist()}
     if MANIFEST not in infos:
         raise problems.foreign(path, f"it is a zip without {MANIFEST}")
-    _check_sizes(path, archive, size)
-    manifest = _manifest(path, archive.read(infos.pop(MANIFEST)), kind)
+    _check_sizes(path, archive, len(contents))
+    manifest = _manifest(path, bytes(_member(contents, infos.pop(MANIFEST))), kind)
     unknown = [name for name in infos if not kind.allows(name)]
     if unknown:
         raise problems.damaged(path, f"the zip has a member {min(unknown)!r:.80}, which "
@@ -170,12 +186,23 @@ def _members(path: Path, archive: zipfile.ZipFile, size: int,
             path, f"its manifest and its contents differ in {', '.join(names)}")
     members = {}
     for name, expected in hashes.items():
-        members[name] = archive.read(infos[name])
-        found = hashlib.sha256(members[name]).hexdigest()
+        member = _member(contents, infos[name])
+        found = hashlib.sha256(member).hexdigest()
         if found != expected:
             raise problems.damaged(path, f"{name} was changed: the manifest has the hash "
                                          f"{expected!r:.80}, found {found}")
+        members[name] = member if name.endswith(".safetensors") else bytes(member)
     return manifest, members
+
+
+def _member(contents: memoryview, info: zipfile.ZipInfo) -> memoryview:
+    """The bytes of a member. zipfile would copy them, and sum them up besides the hash."""
+    begin = info.header_offset
+    sign, names, extra = struct.unpack_from("<4s22xHH", contents, begin)
+    begin += _HEADER_BYTES + names + extra
+    if sign != b"PK\x03\x04" or begin + info.file_size > len(contents):
+        raise zipfile.BadZipFile(f"{info.filename} is not where it should be")
+    return contents[begin:begin + info.file_size]
 
 
 def _check_sizes(path: Path, archive: zipfile.ZipFile, size: int) -> None:

@@ -23,7 +23,8 @@ from poptorch.errors import Error
 # facts: of the key. settings, arguments: options and arguments, to explain how entries differ.
 ENTRY = archive.Format("poptorch cache entry", 1, archive.PROGRAM, {
     "facts": {str: str}, "ipus": int, "title": str, "arguments": str, "settings": {str: str}},
-    is_of_release=False)  # its key names the release
+    is_of_release=False,  # its key names the release
+    has_weights=False)
 SUFFIX = ".cached"
 _LOCK = ".lock"
 

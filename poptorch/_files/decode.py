@@ -31,13 +31,14 @@ class Decoder:
     def _value(self, value):
         if not isinstance(value, (dict, list)):
             return value
-        kind = next((key for key in value if key in _READERS), None)
-        if kind is None:
-            raise ValueError(f"an entry of kind {next(iter(value), '')!r}")
-        return _READERS[kind](self, value)
+        for key in value:
+            if key in _READERS:
+                return _READERS[key](self, value)
+        raise ValueError(f"an entry of kind {next(iter(value), '')!r}")
 
     def _items(self, values: list) -> list:
-        return [self._value(item) for item in values]
+        read = self._value
+        return [read(item) if isinstance(item, (dict, list)) else item for item in values]
 
     def _pairs(self, pairs: list):
         return [(self._value(key), self._value(item)) for key, item in pairs]

@@ -24,6 +24,8 @@ from poptorch._annotations import block_class
 from poptorch._base import module_subclass
 from poptorch._base.layout import copied_strides, memory_of, overlap
 from poptorch._files import names
+from poptorch._optimizer.rows import has_own_step
+from poptorch._own_step.base import attributes_of
 from poptorch._weights.watched import plain_class
 from poptorch.errors import Error
 
@@ -138,6 +140,8 @@ class Encoder:
             if name not in names.MAKERS:
                 raise _refused(path, value, f"it is made by {name}")
             out = {"make": name, "args": self._items(args, path)}
+        if has_own_step(value) and type(value).__getstate__ is torch.optim.Optimizer.__getstate__:
+            state = attributes_of(value)
         if block:
             out["block"] = self._items(block, path)
         if state is not None:

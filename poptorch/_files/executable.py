@@ -85,12 +85,15 @@ def own_members(contents: Contents, encoder: Encoder) -> dict[str, bytes]:
     for name, value in values.items():
         text = json.dumps(encoder.document(value, name), allow_nan=False, separators=(",", ":"))
         members[f"{name}.json"] = text.encode()
-    members["runtime.json"] = json.dumps(runtime_document.document(wrapped, compiled),
-                                         allow_nan=False, separators=(",", ":")).encode()
+    reason, numbers, states = (None, {}, {}) if wrapped.optimizer is None \
+        else wrapped.optimizer.fixed_update()
+    document = runtime_document.document(wrapped, compiled, numbers, reason)
+    members["runtime.json"] = json.dumps(document, allow_nan=False,
+                                         separators=(",", ":")).encode()
     if contents.has_random:
         members["rng.json"] = json.dumps(compiled.random.read()).encode()
     members |= members_of(compiled.executable)
-    members["state.safetensors"] = tensors.packed(_device_state(compiled))
+    members["state.safetensors"] = tensors.packed({**_device_state(compiled), **states})
     return _filled(members)
 
 
@@ -122,16 +125,19 @@ class File(ProgramFile):
                  decoder: Decoder | None = None):
         super().__init__(filename, contents or archive.read(filename, archive.MODEL))
         self._decoder = decoder or self.decoder()
-        self._state = self._tensors("state.safetensors")
+        self._state = self._tensors("state.safetensors", in_place=True)
 
     def decoder(self) -> Decoder:
         """What makes the objects of the file's documents."""
-        return Decoder({**self._tensors("weights.safetensors"),
+        programs = self.manifest.get("programs", {"": self.manifest})
+        # Of weights that no program changes, the module and the device use the file's own pages.
+        is_fixed = not any(program["training"] for program in programs.values())
+        return Decoder({**self._tensors("weights.safetensors", in_place=is_fixed),
                         **self._tensors("tensors.safetensors")})
 
-    def _tensors(self, name: str) -> dict[str, torch.Tensor]:
+    def _tensors(self, name: str, in_place: bool = False) -> dict[str, torch.Tensor]:
         with self.guard(name):
-            return tensors.unpacked(self._members.get(name, b""))
+            return tensors.unpacked(self._members.get(name, b""), in_place)
 
     def __contains__(self, document: str) -> bool:
         return f"{document}.json" in self._members
@@ -189,8 +195,9 @@ class File(ProgramFile):
         with self.guard("state.safetensors", is_its_fault=True):
             for path, value in self._state.items():
                 state = states[path]
-                if state.role == "optimizer" and not with_optimizer:
-                    continue
+                is_of_step = state.role == "optimizer" and path in compiled.program.states
+                if is_of_step or state.role == "optimizer" and not with_optimizer:
+                    continue  # the host has the states of a captured step()
                 if value.dim() == len(state.sizes):  # the same in all replicas
                     executable.write_state(path, value.data_ptr(), value.nbytes)
                     continue

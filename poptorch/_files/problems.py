@@ -5,9 +5,14 @@ from poptorch.errors import Error
 _SHOWN = 300  # characters of another error in a message
 
 
+def why(error: Exception) -> str:
+    """The reason of an error of the system, without its number and its path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def foreign(path, why: str) -> Error:
     """The error for a file that is something else."""
-    return Error(f"[load] {path} is not a file of poptorch: {why}. Give the file that save() or "
+    return Error(f"[load] {path} is not a file of poptorch: {why}. Pass a file that save() or "
                  f"compileAndExport() wrote.")
 
 

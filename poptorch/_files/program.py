@@ -57,12 +57,15 @@ class ProgramFile:
                 raise
             raise Error(f"{where}] {self.path}: {what}") from error
 
-    def executable(self, options: dict):
-        """The program itself, with kernels of this machine; its states hold zeros."""
+    def executable(self, options: dict, is_proved: bool = False):
+        """The program itself, with kernels of this machine; its states hold zeros.
+
+        ``is_proved``: its plan is what this build made and checked.
+        """
         name = "constants.safetensors"
         with self.guard(name, is_its_fault=True):
             constants = self._members.get(name)
-            stored = _C.unpack_constants(constants, name) if constants else None
+            stored = _C.unpack_constants(bytes(constants), name) if constants else None
         with self.guard("partition.json"):
             shares = json.loads(self._needed("partition.json"))
             schema.check(shares, [_SHARE], "partition")
@@ -71,7 +74,7 @@ class ProgramFile:
         text = self._text("plan.ir")
         with self.guard("plan.ir"):
             try:
-                return _C.assemble_text(text, options, stored, texts, shares)
+                return _C.assemble_text(text, options, stored, texts, shares, is_proved)
             except Error as error:
                 raise self._other_cause(error) or problems.unreadable(
                     self.path, "plan.ir", error) from error

@@ -95,9 +95,9 @@ class MemberCheck:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         kind, model = type(optimizer).__name__, type(self._module).__name__
         if own and not held & own.keys():
-            raise Error(f"[{where}] the optimizer {kind} holds {len(held)} parameters, none of "
-                        f"them is one of the {len(own)} of the wrapped {model}, so nothing would "
-                        f"be trained. Make it of parameters() of the module that is wrapped.")
+            raise Error(f"[{where}] none of the {len(held)} parameters of the optimizer {kind} is "
+                        f"one of the {len(own)} parameters of the wrapped {model}, so nothing "
+                        f"would be trained. Create the optimizer from parameters() of that module.")
         _check_single(optimizer, own, where)
         others = len(held - own.keys())
         if others and not self._has_warned:

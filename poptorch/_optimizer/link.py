@@ -22,6 +22,7 @@ from poptorch._optimizer.compiled_settings import (
     check_settings,
     fix,
     is_constant,
+    stream_values,
 )
 from poptorch._optimizer.device_states import DeviceStates
 from poptorch._optimizer.gradient_factor import NORM_STREAM, GradientFactor, stream
@@ -201,6 +202,10 @@ class OptimizerLink:
             raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
                         f"which compiles the model again and writes it, or call the model first.")
         self._states.give(self._current.states)
+
+    def fixed_update(self) -> tuple[str | None, dict, dict]:
+        """Why a program needs Python: nothing; the numbers by stream; no states of the host."""
+        return None, stream_values(self._current.settings.layout, self.optimizer), {}
 
     def exported(self) -> torch.optim.Optimizer:
         """A copy of the optimizer with the states that the current program does not have."""

@@ -297,7 +297,7 @@ def spec_of(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
 def _no_optimizer(value) -> str:
     """What a value is that is no optimizer, and what to do."""
     if isinstance(value, type) and issubclass(value, torch.optim.Optimizer):
-        return f"the class {value.__name__}. Make one: {value.__name__}(model.parameters(), ...)"
+        return f"the class {value.__name__}. Create one: {value.__name__}(model.parameters(), ...)"
     if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
         return f"the scheduler {type(value).__name__}. Pass the optimizer that it schedules"
-    return f"{type(value).__name__}. Pass one that was made of the model's parameters()"
+    return f"{type(value).__name__}. Create one from the model's parameters()"

@@ -6,6 +6,16 @@ from poptorch._optimizer import checks
 from poptorch._optimizer.gradient_factor import GradientFactor
 from poptorch.errors import Error
 
+# Attributes that torch's base class keeps for itself.
+OF_TORCH = ("_optimizer_", "_zero_grad_profile_name", "_patch", "_warned")
+_OF_SCHEDULERS = ("step", "_opt_called")
+
+
+def attributes_of(optimizer: torch.optim.Optimizer) -> dict:
+    """All that makes an optimizer. Torch's ``__getstate__`` omits what a subclass adds."""
+    return {key: value for key, value in vars(optimizer).items()
+            if not key.startswith(OF_TORCH) and key not in _OF_SCHEDULERS}
+
 
 class StepOnHost:
     """Connects an executor with an optimizer; the methods are those of ``OptimizerLink``.
@@ -19,7 +29,7 @@ class StepOnHost:
     def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer):
         self._module, self._member_check = module, checks.MemberCheck(module)
         self._current = None  # the layout of the current program
-        self._iterations = 1
+        self._iterations = self._replicas = 1
         self._use(optimizer, "trainingModel")
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
@@ -97,7 +107,7 @@ class StepOnHost:
                         f"{type(self.optimizer).__name__} {self.what}, and automatic loss scaling "
                         f"skips updates on the device. Turn it off, or use an optimizer of "
                         f"poptorch.optim on the device.")
-        self._iterations = spec.device_iterations
+        self._iterations, self._replicas = spec.device_iterations, spec.replicas
         is_wide = any(value.dtype == "f64" for value in gradients.values())
         wide = torch.float64 if is_wide else torch.float32
         factor = GradientFactor(None, wide, spec, gradients, program.shards)

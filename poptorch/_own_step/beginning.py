@@ -13,7 +13,7 @@ from poptorch._base.layout import memory_of
 from poptorch._base.torch_private.modes_off import plain_torch
 from poptorch._own_step import interpret
 from poptorch._own_step.calls import FACTORIES, is_written_in_place, name_of
-from poptorch._own_step.trace import Call, Trace
+from poptorch._own_step.record import Call, Trace
 
 # Functions that read the shape and type of a tensor alone.
 _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",

@@ -10,8 +10,8 @@ from poptorch._capture.graph.regions import region_of
 from poptorch._optimizer.captured_formula import FormulaNodes
 from poptorch._optimizer.gradient_factor import GradientFactor, number
 from poptorch._own_step import interpret
-from poptorch._own_step.layout import STREAM, StepLayout
-from poptorch._own_step.trace import Trace
+from poptorch._own_step.layout import STREAM, StepLayout, program_path
+from poptorch._own_step.record import Trace
 from poptorch._translate import loops
 from poptorch._translate.tensor_names import UPDATED
 from poptorch.ops.loops import cond
@@ -90,11 +90,6 @@ def _parameter(e, program, gathered: dict, name: str, parameter: torch.Tensor):
             e, program.shards.state(e, name, "parameter", dtype, sizes), sizes)
     program.states.setdefault(name, parameter)
     return e.state(name, "parameter", dtype, sizes)
-
-
-def program_path(path: str) -> str:
-    """The path in the program of a state of the optimizer."""
-    return f"optimizer.{path}"
 
 
 def _assign(e, program, layout: StepLayout, what: tuple, value) -> None:

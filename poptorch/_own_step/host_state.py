@@ -11,9 +11,8 @@ from typing import NamedTuple
 import torch
 
 from poptorch._base.torch_private.fake_tensors import is_fake
+from poptorch._own_step.base import OF_TORCH
 
-# Attributes that torch's base class keeps for itself.
-_OF_TORCH = ("_optimizer_", "_zero_grad_profile_name", "_patch", "_warned", "defaults")
 _LEAVES = (torch.Tensor, torch.nn.Module, type, types.FunctionType, types.ModuleType,
            types.MethodType, types.BuiltinFunctionType, torch.Generator)
 _PLAIN = frozenset({int, float, bool, str, type(None), bytes, complex})
@@ -78,18 +77,32 @@ def tensors_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[
 
 class Snapshot:
     """What the containers of an optimizer hold now, and the numbers among its tensors, to be put
-    back. ``others`` are the identities of tensors that the host does not change."""
+    back or compared. ``others`` are the identities of tensors that the host does not change."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[int, str], others: set[int]):
+        self._names = names
         self._kept, self._numbers = [], []
-        for _, container in containers_of(optimizer, names):
-            self._kept.append((container, _copied(container)))
-            for _, value in items(container):
+        for path, container in containers_of(optimizer, names):
+            self._kept.append((path, container, _copied(container)))
+            for key, value in items(container):
                 if isinstance(value, torch.Tensor) and is_number(value) and id(value) not in others:
-                    self._numbers.append((value, value.detach().clone()))
+                    self._numbers.append((path_of(path, key, names), value, value.detach().clone()))
+
+    def change(self) -> str | None:
+        """What the optimizer does not hold as it did: the path and both values; None: nothing."""
+        for path, container, content in self._kept:
+            before, now = (dict(items(one)) for one in (content, container))
+            for key in (*before, *(key for key in now if key not in before)):
+                was, value = before.get(key), now.get(key)
+                if key not in before or key not in now or not _is_same(was, value):
+                    return f"{path_of(path, key, self._names)} from {was!r:.40} to {value!r:.40}"
+        for path, tensor, value in self._numbers:
+            if not torch.equal(tensor, value):
+                return f"{path} from {value!r:.40} to {tensor!r:.40}"
+        return None
 
     def restore(self) -> None:
-        for container, content in self._kept:
+        for _, container, content in self._kept:
             if isinstance(container, dict):
                 dict.clear(container)
                 dict.update(container, content)
@@ -97,7 +110,7 @@ class Snapshot:
                 container.clear()
                 (container.update if isinstance(container, set) else container.extend)(content)
         with torch.no_grad():
-            for tensor, value in self._numbers:
+            for _, tensor, value in self._numbers:
                 tensor.copy_(value)
 
 
@@ -106,12 +119,18 @@ def is_number(tensor: torch.Tensor) -> bool:
     return not is_fake(tensor) and tensor.numel() == 1
 
 
+def _is_same(one, other) -> bool:
+    if type(one) is tuple and type(other) is tuple and len(one) == len(other):
+        return all(map(_is_same, one, other))
+    return one is other or type(one) is type(other) and type(one) in _PLAIN and one == other
+
+
 def _attributes(holder) -> dict:
     return vars(holder)
 
 
 def _is_hidden(path: str, key) -> bool:
-    return isinstance(key, str) and key.startswith(_OF_TORCH)
+    return isinstance(key, str) and key.startswith((*OF_TORCH, "defaults"))
 
 
 def _container(value):

@@ -6,7 +6,7 @@ import torch
 
 from poptorch._base.torch_private.basic import pytree
 from poptorch._own_step.calls import is_arithmetic, is_written_in_place, name_of
-from poptorch._own_step.trace import Call, Trace
+from poptorch._own_step.record import Call, Trace
 
 _HALVES = (torch.float16, torch.bfloat16)
 

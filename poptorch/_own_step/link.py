@@ -12,8 +12,9 @@ from poptorch._optimizer.gradient_factor import GradientFactor
 from poptorch._optimizer.rows import check_has_own_step
 from poptorch._own_step import emit
 from poptorch._own_step.base import StepOnHost
-from poptorch._own_step.layout import STREAM, StepLayout
+from poptorch._own_step.layout import STREAM, StepLayout, program_path
 from poptorch._own_step.variants import Variants
+from poptorch._own_step.without_python import FixedUpdate
 from poptorch._weights.store import STORE
 from poptorch._weights.watched import watch_tensor
 from poptorch.errors import Error
@@ -62,11 +63,9 @@ class StepLink(StepOnHost):
         it takes a form that the program does not have, and nothing is done."""
         layout, variants = self._current, self._variants
         self._publish(variants.take_states())
-        before, rows = variants.snapshot(), []
+        before = variants.snapshot()
         try:
-            for _ in range(layout.iterations):
-                form, numbers = variants.step()
-                rows.append([float(form), *map(float, numbers)])
+            updates = [variants.step() for _ in range(layout.iterations)]
         except BaseException:
             before.restore()
             variants.begun = []
@@ -76,9 +75,9 @@ class StepLink(StepOnHost):
             variants.begun = []
             return False
         self._publish(variants.take_begun())
-        replicas = 1 if layout.iterations == 1 else call.replicas
-        padded = [row + [0.0] * (layout.width - len(row)) for row in rows for _ in range(replicas)]
-        call.bind(STREAM, torch.tensor(padded, dtype=torch.float64))
+        rows = [layout.row(*update) for update in updates
+                for _ in range(layout.rows // layout.iterations)]
+        call.bind(STREAM, torch.tensor(rows, dtype=torch.float64))
         return True
 
     def _publish(self, written: list[torch.Tensor]) -> None:
@@ -90,15 +89,56 @@ class StepLink(StepOnHost):
         if written:
             STORE.publish_to_all(written)
 
+    # -- files ---------------------------------------------------------------------------------
+
     def before_save(self) -> None:
-        raise Error(f"[save] the update is step() of {type(self.optimizer).__name__}, Python code "
-                    f"that a file does not hold. Save the state_dict() of the model and of the "
-                    f"optimizer, and compile the model again where they are loaded.")
+        """Gives the layout the state of the optimizer. Raises an Error if the program does not fit
+        the optimizer any more."""
+        reason = self.recompile_reason()
+        if reason is not None:
+            raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
+                        f"which compiles the model again and writes it, or call the model first.")
+        self._publish(self._variants.take_states())
+        self._current.state_dict = self.optimizer.state_dict()
+
+    def fixed_update(self) -> tuple[str | None, dict, dict]:
+        """Why a program needs Python; the numbers by stream; states by path in the program."""
+        fixed = FixedUpdate.of(self._variants, self._current)
+        return fixed.reason, {STREAM: fixed.numbers * self._current.rows}, fixed.states
 
     def check_compatible(self, layout) -> None:
-        """Raises a ValueError: a file has no captured ``step()``."""
-        raise ValueError(f"[setOptimizer] the file was written for an optimizer that the device "
-                         f"updates, got {type(self.optimizer).__name__} with its own step()")
+        """Raises a ValueError when ``layout``, of a file, is not for the present optimizer.
+        Otherwise the states of the layout get the values that the optimizer will have."""
+        kind, names = type(self.optimizer).__name__, self._group_names()
+        if not isinstance(layout, StepLayout):
+            raise ValueError(f"[setOptimizer] the file was written for an optimizer that the "
+                             f"device updates, got {kind} with its own step()")
+        for what, own, saved in (("the class", kind, layout.kind),
+                                 ("the parameter groups", names, layout.group_names)):
+            if own != saved:
+                raise ValueError(f"[setOptimizer] {what} of the optimizer is {own}, in the file "
+                                 f"{saved}")
+        before = self._variants.snapshot()
+        try:
+            self._take_state_dict(layout)
+            self._variants.adopt(layout)
+        finally:
+            before.restore()
+        for tensor in layout.states.values():
+            watch_tensor(tensor)
+
+    def _take_state_dict(self, layout: StepLayout) -> None:
+        if not self.has_begun():
+            self.optimizer.load_state_dict(layout.state_dict)
+
+    def loaded_with_program(self) -> None:
+        """Gives the optimizer the state of the file, unless it has one."""
+        self._take_state_dict(self._current)
+        self._current.state_dict = None
+
+    def _group_names(self) -> list[list[str]]:
+        names = {id(p): name for name, p in self._variants.params.items()}
+        return [[names[id(p)] for p in group] for group in self._members]
 
     # -- what translate reads ------------------------------------------------------------------
 
@@ -119,9 +159,9 @@ class StepLink(StepOnHost):
             watch_tensor(tensor)
         layout = StepLayout(type(self.optimizer).__name__, variants.params, list(grads),
                             dict(variants.tensors), variants.forms(), variants.version,
-                            self._iterations)
+                            self._iterations, self._replicas, self._group_names())
         emit.emit_update(e, program, gradients, layout, factor, gathered)
-        layout.updated = [path for path in map(emit.program_path, layout.states)
+        layout.updated = [path for path in map(program_path, layout.states)
                           if path in program.updated]
         return layout
 

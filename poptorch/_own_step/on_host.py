@@ -85,6 +85,10 @@ class HostLink(StepOnHost):
     def before_save(self) -> None:
         """The host has all of the optimizer."""
 
+    def fixed_update(self) -> tuple[str | None, dict, dict]:
+        """Why a program needs Python; no numbers, no states."""
+        return f"step() of {type(self.optimizer).__name__} runs on the host", {}, {}
+
     def check_compatible(self, layout) -> None:
         """Raises a ValueError when ``layout``, of a file, is not for the present optimizer."""
         if not isinstance(layout, GradientLayout):

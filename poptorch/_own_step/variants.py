@@ -4,6 +4,8 @@
 """
 
 import contextlib
+import copy
+from collections.abc import Iterator
 
 import torch
 
@@ -13,14 +15,14 @@ from poptorch._base.torch_private.tracing import own_function_modes
 from poptorch._own_step import host_state
 from poptorch._own_step.beginning import Beginning, beginning_of
 from poptorch._own_step.host_state import Snapshot
+from poptorch._own_step.record import Trace, new_trace
+from poptorch._own_step.saved_form import SavedForm, difference
 from poptorch._own_step.trace import (
     INSTEAD,
     Differs,
     Foreign,
     Restart,
     StepMode,
-    Trace,
-    new_trace,
 )
 from poptorch.errors import Error, error_at
 
@@ -39,6 +41,8 @@ class Variants:
         begun: the beginnings of the last updates, with their numbers.
         tensors: the state tensors that the device has, by path; the optimizer holds these objects.
         params: the parameters of the optimizer, by name.
+        saved: the forms of a program from a file, whose numbers :meth:`step` returns; empty: those
+            of :meth:`forms`.
         grads: those of them that have a gradient.
     """
 
@@ -55,6 +59,7 @@ class Variants:
         self.grads: dict[str, torch.Tensor] = {}
         self.traces: list[Trace] = []
         self.tensors: dict[str, torch.Tensor] = {}
+        self.saved: list[SavedForm] = []
 
     def snapshot(self) -> Snapshot:
         others = self._names.keys() | {id(tensor) for tensor in self.tensors.values()}
@@ -63,23 +68,67 @@ class Variants:
     def explore(self, grads: dict[str, torch.Tensor], iterations: int) -> None:
         """Finds the forms of the next updates, ``iterations`` in a call, without changing the
         optimizer."""
+        if self.saved:  # they have other numbers in a new program
+            self.saved, self.traces, self._beginnings = [], [], {}
+            self.version += 1
+        self._try(grads, iterations, AHEAD)
+
+    def _try(self, grads: dict[str, torch.Tensor], iterations: int,
+             updates: int) -> list[int | None]:
+        """The numbers of the forms of the next updates, where they are known."""
         if grads.keys() != self.grads.keys() or iterations != self.iterations:
             self.traces, self.grads, self._beginnings = [], grads, {}
             self.iterations = iterations
         self.take_states()
         before = self.snapshot()
         try:
-            for _ in range(AHEAD):
-                self.step()
+            return [self.step()[0] for _ in range(updates)]
         finally:
             before.restore()
             self.begun = []
 
+    def adopt(self, layout) -> None:
+        """Uses the forms of a program from a file, and its states: the tensors of ``layout``, which
+        get the values of the optimizer. Raises a ValueError if the next updates take other forms.
+        """
+        self.saved, self.tensors = layout.traces, dict(layout.states)
+        self.traces, self._beginnings, self.grads = [], {}, {}
+        grads = {name: self.params[name] for name in layout.grads}
+        self._try(grads, layout.iterations, AHEAD)
+        if None in self._try(grads, layout.iterations, layout.iterations):
+            other = next(trace for trace in self.forms() if trace.saved is None)
+            raise ValueError(f"[setOptimizer] step() of {self._name} calls "
+                             f"{difference(other, self.saved)}")
+        if any(trace.classes != self.saved[trace.saved].classes
+               for trace in self.forms() if trace.saved is not None):
+            raise ValueError(f"[setOptimizer] two numbers of step() of {self._name} differ that "
+                             f"were equal when the file was written")
+        # Other forms of later updates compile the model again when they are taken.
+        self.traces = [trace for trace in self.traces if self._last(trace).saved is not None]
+        layout.version, layout.params = self.version, self.params
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Updates within change nothing: neither the optimizer nor the forms that are known."""
+        before = self.snapshot()
+        kept = {name: copy.copy(getattr(self, name)) for name in (
+            "version", "traces", "_beginnings", "tensors", "_latest", "_device_places")}
+        classes = [(trace, trace.classes) for trace in self.traces]
+        try:
+            yield
+        finally:
+            before.restore()
+            self.begun = []
+            vars(self).update(kept)
+            for trace, known in classes:
+                trace.classes = known
+
     # -- one update ----------------------------------------------------------------------------
 
-    def step(self) -> tuple[int, list[float]]:
+    def step(self) -> tuple[int | None, list[float]]:
         """Runs ``step()`` for one update: the number of its form, and its numbers by class. States
-        that the update makes are noted in ``begun``."""
+        that the update makes are noted in ``begun``. The number is None for a form that a program
+        from a file does not have."""
         before = self.snapshot()
         for index in sorted(range(len(self.traces)), key=lambda index: index != self._latest):
             try:
@@ -89,13 +138,20 @@ class Variants:
                 continue
             self._latest = index
             trace, numbers = self._later(self.traces[index], numbers)
-            return self.forms().index(trace), self._by_class(trace, numbers)
+            number = trace.saved if self.saved else self.forms().index(trace)
+            return number, self._by_class(trace, numbers)
         self._record(before)
         return self.step()
 
     def forms(self) -> list[Trace]:
         """The forms that a program has: all that differ even after the states are created."""
         return [trace for trace in self.traces if id(trace) not in self._beginnings]
+
+    def _last(self, trace: Trace) -> Trace:
+        """The form of the program for a form."""
+        while id(trace) in self._beginnings:
+            trace = self._beginnings[id(trace)].later
+        return trace
 
     def _later(self, trace: Trace, numbers: list[float]) -> tuple[Trace, list[float]]:
         """The form of the program for a form, and the numbers that it has."""
@@ -104,13 +160,17 @@ class Variants:
             trace, numbers = beginning.later, [numbers[place] for place in beginning.kept]
         return trace, numbers
 
-    def take_begun(self) -> list[torch.Tensor]:
-        """Computes the states that updates have made, and returns them. It is called once before
-        the updates of a call run: states depend on parameters only if a call has one update."""
+    def made_states(self) -> dict[str, torch.Tensor]:
+        """The states that updates have made, by path, from the parameters before the updates."""
         made = {}
         for beginning, numbers in self.begun:
             made |= beginning.states(self.params, numbers)
-        self.begun = []
+        return made
+
+    def take_begun(self) -> list[torch.Tensor]:
+        """Computes the states that updates have made, and returns them. It is called once before
+        the updates of a call run: states depend on parameters only if a call has one update."""
+        made, self.begun = self.made_states(), []
         with torch.no_grad():
             for path, value in made.items():
                 self.tensors[path].copy_(value)
@@ -119,7 +179,9 @@ class Variants:
     def _find_beginnings(self, trace: Trace) -> None:
         for other in self.forms():
             for first, later in ((trace, other), (other, trace)):
-                found = None if other is trace else beginning_of(first, later)
+                if other is trace or first.saved is not None:  # the program from a file has it
+                    continue
+                found = beginning_of(first, later)
                 if found is not None and not (found.reads_params and self.iterations > 1):
                     self._beginnings[id(first)] = found
                     return
@@ -171,9 +233,21 @@ class Variants:
         finally:
             before.restore()
         trace.classes = _numbered(zip(numbers, others))
+        self._find_saved(trace)
         self.traces.append(trace)
-        self.version += 1
         self._find_beginnings(trace)
+        if trace.saved is None and id(trace) not in self._beginnings:
+            self.version += 1
+
+    def _find_saved(self, trace: Trace) -> None:
+        """Notes which form of a program from a file a new form is."""
+        if self.saved:
+            calls = SavedForm.of(trace).calls
+            trace.saved = next((number for number, one in enumerate(self.saved)
+                                if one.calls == calls
+                                and len(one.classes) == len(trace.classes)), None)
+        if trace.saved is not None:
+            trace.classes = list(self.saved[trace.saved].classes)
 
     def _fake_like(self, tensor: torch.Tensor) -> torch.Tensor:
         with plain_access():
@@ -228,8 +302,13 @@ class Variants:
     def _take_written(self, written: set[int]) -> None:
         """Makes numbers of the host that depend on the device states of the device."""
         for path, places in host_state.tensors_of(self.optimizer, self._names).items():
-            if id(places[0][0]) in written:
-                self.tensors[path] = places[0][0]
+            tensor = places[0][0]
+            own = self.tensors.setdefault(path, tensor) if id(tensor) in written else tensor
+            if own is not tensor:
+                with torch.no_grad():
+                    own.copy_(tensor)
+                for _, place in places:
+                    place.put(own)
 
     def _put_states(self, trace: Trace) -> dict[str, int]:
         """Puts the optimizer's own tensors where ``step()`` left some without data; returns the

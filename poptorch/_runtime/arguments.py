@@ -276,7 +276,7 @@ class Arguments:
             raise Error(
                 f"[arguments] {leaf.path}: the first dimension must hold {self._formula} "
                 f"micro-batches of equal size, got {leaf.shape}. Pass a multiple of {n}, for "
-                f"instance by means of poptorch.DataLoader.")
+                f"example with poptorch.DataLoader.")
 
     # -- later calls ---------------------------------------------------------------------------
 
@@ -418,7 +418,7 @@ def _check_constant(leaf: Leaf) -> None:
                     f"expected a tensor. Pass torch.from_numpy({leaf.path}).")
     kind = type(leaf.value).__name__
     if pytree.is_closed(leaf.value):
-        raise Error(f"[arguments] {leaf.path} is a {kind}, which is not taken apart into tensors. "
+        raise Error(f"[arguments] {leaf.path} is a {kind}, not a supported container. "
                     f"Pass list({leaf.path}) or tuple({leaf.path}).")
     if kind == "BlockMask":
         raise Error(f"[arguments] {leaf.path} is a BlockMask, whose mask_mod is Python code. Keep "

@@ -32,6 +32,8 @@ class Call:
     def __init__(self, executable, interface, options):
         program, spec = interface.program, interface.spec
         self._executable = executable
+        if options.timeout_s is not None:
+            executable.set_timeout(options.timeout_s)
         self._rebuild = interface.outputs.unflatten
         self._streams = executable.streams()
         self._position = {stream.name: i for i, stream in enumerate(self._streams)}
@@ -172,9 +174,9 @@ class Call:
         """The values of an anchored tensor in the last run. An Error if there are none."""
         known = [name for _, _, name in self._anchors]
         if short not in known:
-            raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}, but "
-                        f"{', '.join(known) or 'none is'}. Call options.anchorTensor({short!r}, "
-                        f"<name of the tensor>) before the model is wrapped.")
+            raise Error(f"[getAnchoredTensor] no tensor is anchored as {short!r}. Anchored: "
+                        f"{', '.join(known) or 'none'}. Call options.anchorTensor({short!r}, "
+                        f"<name of the tensor>) before you wrap the model.")
         tensor = self.anchored_if_run(short)
         if tensor is None:
             raise Error(f"[getAnchoredTensor] {short!r} has no values: the model has not run. Call "
@@ -203,6 +205,17 @@ class Call:
         for stream, position in other._position.items():
             if other._streams[position].is_input and other._held[position] is not None:
                 self.bind(stream, other._held[position])
+
+    def streams_alone(self) -> tuple[list[int], list] | None:
+        """The stream of each argument tensor (-1: none) and the streams of the results, by number;
+        None if a call does more than to run the program on them."""
+        if self._is_synthetic or self._updates or self._kept or self._reshaped \
+                or self._host_sites or any(tensor is not None for tensor in self._held):
+            return None
+        arguments = [-1] * len(self._leaves)
+        for position, leaf in self._inputs:
+            arguments[leaf] = position
+        return arguments, [(position, self._streams[position]) for position, _ in self._results]
 
     def run(self, tensors: list[torch.Tensor]):
         """Runs the program on the argument tensors; returns what ``forward`` returns."""

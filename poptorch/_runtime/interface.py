@@ -17,6 +17,7 @@ from poptorch._guards.globals_read import guards_without_capture
 from poptorch._guards.guard import Guard, HeldAttribute, Kind, table_of
 from poptorch._guards.plain_tensors import PlainTensors
 from poptorch._optimizer.layout import UpdateLayout
+from poptorch._own_step.layout import StepLayout
 from poptorch._own_step.on_host import GradientLayout
 from poptorch._runtime.arguments import Arguments
 from poptorch._translate import Program, StepSpec
@@ -81,7 +82,7 @@ class Interface:
     def to_data(self, model: torch.nn.Module) -> dict:
         """This as plain data, tensors and classes, for the module that was compiled."""
         program = self.program
-        layout = program.optimizer
+        layout, states = program.optimizer, own_states(program)
         attributes = [one for one in self.attributes if _holder(model, one.path) is one.holder]
         return {
             "arguments": self.arguments.to_data(),
@@ -92,7 +93,7 @@ class Interface:
             "results": [(stream, None if output is None else
                          (output.kind, output.name, output.leaf, output.is_complex))
                         for stream, output in program.outputs],
-            "weights": list(program.states),
+            "weights": [path for path in program.states if path not in states],
             "tensor_names": program.tensor_names,
             "updated": sorted(program.updated),
             "sharding": program.sharding,
@@ -131,8 +132,13 @@ class Interface:
         program.weight_groups = dict(spec.weight_groups)
         program.tensor_names = data["tensor_names"]
         if data["optimizer"] is not None:
-            kind = GradientLayout if "on_host" in data["optimizer"] else UpdateLayout
-            program.optimizer = kind.from_data(data["optimizer"], named)
+            own = data["optimizer"]
+            if "forms" in own:
+                program.optimizer = StepLayout.from_data(own, named, spec)
+            else:
+                kind = GradientLayout if "on_host" in own else UpdateLayout
+                program.optimizer = kind.from_data(own, named)
+            program.states |= own_states(program)
         attributes = _attributes(data["attributes"], model)
         interface = cls(arguments, Structure.from_data(data["outputs"], "outputs"), program, spec,
                         attributes, outer=guards_without_capture(model),
@@ -163,14 +169,17 @@ class Interface:
 
     def check_states(self, executable) -> None:
         """Raises an Error unless each weight of the module has the program's shape and dtype."""
+        of_step = own_states(self.program)
         for state in executable.states():
             host = self.program.states.get(state.path)
             if host is None:
                 continue
             shape = tuple(host.shape[state.path in self.program.weight_groups:])
             shape = tuple(pair_sizes(shape, host.dtype))
-            for own, compiled in ((shape, state.sizes),
-                                  (narrowed(real_dtype(host.dtype)), torch_dtype(state.dtype))):
+            dtype = real_dtype(host.dtype)
+            if state.path not in of_step:
+                dtype = narrowed(dtype)
+            for own, compiled in ((shape, state.sizes), (dtype, torch_dtype(state.dtype))):
                 if own != compiled:
                     raise Error(f"[loadExecutable] {state.path} is {own} in the module and "
                                 f"{compiled} in the file. Wrap a module of the same settings.")
@@ -198,6 +207,12 @@ class Interface:
             if wanted != math.prod(shape) or torch_dtype(stream.dtype) is not dtype:
                 raise ValueError(f"the stream {name!r} is {wanted} elements of {stream.dtype}, "
                                  f"not {math.prod(shape)} of {dtype}")
+
+
+def own_states(program: Program) -> dict[str, torch.Tensor]:
+    """The states of a captured ``step()``, by path in the program: the host has them, too."""
+    layout = program.optimizer
+    return layout.program_states() if isinstance(layout, StepLayout) else {}
 
 
 def _output(*data) -> OutputSpec:

@@ -8,30 +8,30 @@ import math
 import torch
 
 from poptorch._base.types import ir_dtype
-from poptorch._optimizer.compiled_settings import stream_values
 from poptorch._runtime import settings
 
 _DEFAULT_SEED = 67280421310721  # torch's, in a process that sets none
 
 
-def document(wrapped, compiled) -> dict:
-    """The document of a compiled model that is saved."""
+def document(wrapped, compiled, numbers: dict[str, list], refused: str | None) -> dict:
+    """The document of a compiled model that is saved, with the optimizer's numbers by stream, or
+    why only Python can train."""
     program, options = compiled.program, wrapped.options
     leaves = compiled.arguments.tensor_leaves()
-    numbers = {} if program.optimizer is None else stream_values(
-        program.optimizer, wrapped.optimizer.optimizer)
     members = _members(wrapped.model)
     compile_options = settings.compile_options(options)
+    of_module = {path: members[id(tensor)] for path, tensor in program.states.items()
+                 if id(tensor) in members}
     return {
-        "refused": _reason_against(compiled),
+        "refused": refused or _reason_against(compiled),
         "options": {name: value for name, value in compile_options.items() if name != "threads"},
         "inputs": [{"name": leaf.path, "stream": program.inputs.get(number),
                     "dtype": ir_dtype(leaf.dtype), "shape": list(leaf.shape)}
                    for number, leaf in enumerate(leaves)],
         "outputs": compiled.call.described_outputs(),
         "numbers": {stream: _plain(values) for stream, values in numbers.items()},
-        "weights": {path: members[id(tensor)] for path, tensor in program.states.items()},
-        "updated": sorted(program.updated & program.states.keys()),
+        "weights": of_module,
+        "updated": sorted(program.updated & of_module.keys()),
         "state_dict": {name: members[id(tensor)]
                        for name, tensor in wrapped.user_model.state_dict(keep_vars=True).items()
                        if isinstance(tensor, torch.Tensor) and id(tensor) in members},

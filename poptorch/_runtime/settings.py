@@ -26,6 +26,10 @@ def resolved(options: Options, training: bool) -> Options:
         for short, (name, mode, period) in own.anchored_tensors.items()})
     if own.model_name is None:
         own._set("model_name", "training" if training else "inference")
+    if training and own.timeout_s is not None:
+        raise Error(f"[timeout] a training call that is stopped after {own.timeout_s:g} s would "
+                    f"leave weights half written. Set a timeout only in the options of an "
+                    f"inferenceModel.")
     check_divides("inputReplicaGrouping", "groups", own.input_group_size, own.replication_factor)
     own._freeze()
     use_log_options(own.max_repeat_logs, own.log_dir)

@@ -16,21 +16,29 @@ _BATCHES = {"device_iterations": "deviceIterations", "replication_factor": "repl
 
 
 def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
-            options: Options | None = None) -> Callable:
+            options: Options | dict | None = None, mode: str | None = None) -> Callable:
     """Compiles a graph of torch.compile, and its backward pass if a result requires grad.
 
     Args:
         graph: what torch.compile traced.
         inputs: its arguments.
-        options: how to compile and run; None: the defaults.
+        options: how to compile and run: a :class:`poptorch.Options`, or a dict of the names that
+            :meth:`poptorch.Options.fromDict` takes. None: the defaults.
+        mode: not supported: it chooses settings of inductor.
 
     Returns:
         A function of the graph's arguments. Its results have a ``grad_fn`` where eager's do.
 
     Raises:
-        TypeError: ``options`` is not a :class:`poptorch.Options`.
-        poptorch.Error: The options split a batch.
+        TypeError: ``options`` is not a :class:`poptorch.Options` or a dict.
+        ValueError: A name in the dict is not an option.
+        poptorch.Error: The options split a batch, or a mode is given.
     """
+    if mode is not None:
+        raise Error(f"[torch.compile] mode={mode!r} is not supported: it chooses settings of "
+                    f"inductor. Leave mode out, and pass a poptorch.Options as options.")
+    if isinstance(options, dict):
+        options = Options.fromDict(options)
     from poptorch._base.torch_private import compiling  # importing it takes seconds
     from poptorch._torch_compile.passes import Passes
 

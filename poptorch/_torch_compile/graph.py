@@ -1,9 +1,13 @@
 """One graph of torch.compile as a function that runs it on the device."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 
+from poptorch import _C, profiling
 from poptorch._base.layout import dims_in_memory, has_symbolic_sizes
-from poptorch._base.types import host_tensor, narrowed
+from poptorch._base.types import host_tensor, narrowed, torch_dtype
 from poptorch._torch_compile.images import images_of
 from poptorch.models import inferenceModel
 from poptorch.options import Options
@@ -23,10 +27,14 @@ class CompiledGraph:
         options: how to compile and run.
         returned: the number of first results that the caller sees; the others are kept for the
             backward pass and have the dtype and the order in memory of the device. None: all.
+
+    Attributes:
+        program: runs later calls. None: nothing is compiled yet, or the executor has to run them.
     """
 
     def __init__(self, graph: torch.fx.GraphModule, options: Options, returned: int | None = None):
         self._graph, self._options, self._executor = graph, options, None
+        self.program: _C.GraphProgram | None = None
         self._inputs = list(graph.graph.find_nodes(op="placeholder"))
         self._results = list(graph.graph.output_node().args[0])
         self.returned = len(self._results) if returned is None else returned
@@ -57,7 +65,14 @@ class CompiledGraph:
         """Whether a result is a Python value, as the missing gradient None is."""
         return not isinstance(self._results[index], torch.fx.Node)
 
+    def is_argument(self, index: int) -> bool:
+        """Whether a result is an argument."""
+        return any(index == passed for passed, _ in self._passed)
+
     def __call__(self, arguments: list) -> list:
+        if self.program is not None and (results := self.program.run(arguments)) is not None:
+            arguments.clear()
+            return results
         if torch.is_grad_enabled():
             with torch.no_grad():
                 return self(arguments)
@@ -91,13 +106,40 @@ class CompiledGraph:
                     self._build(arguments)
                 results = self._call_executor(arguments)
                 self._compiled.add(sizes)
+                if not self.is_dynamic:
+                    self.program = self._program_of(arguments)
                 return results
         return self._call_executor(arguments)
 
     def _call_executor(self, arguments: list) -> tuple:
         for place, order in self._orders:
             arguments[place] = arguments[place].permute(order)
-        return self._executor(*arguments)
+        with torch.autocast("cpu", enabled=False):  # the graph has the casts of autocast
+            return self._executor(*arguments)
+
+    def _program_of(self, arguments: list[torch.Tensor]) -> "_C.GraphProgram | None":
+        """What :attr:`program` is; the arguments are as the executor takes them."""
+        found = self._executor._streams_alone()
+        if found is None or any(argument.is_complex() for argument in arguments):
+            return None
+        executable, inputs, outputs = found
+        if len(outputs) != len(self._computed):
+            return None
+        orders = {place: _inverse(order) for place, order in self._orders}
+        rows = [_form(stream, argument.dtype, node.meta["val"].dtype, argument.shape,
+                      orders.get(place))
+                for place, (stream, node, argument) in enumerate(zip(inputs, self._inputs,
+                                                                     arguments, strict=True))]
+        results: list = [None] * len(self._results)
+        for index, source in self._passed:
+            results[index] = source, index >= self.returned and source in self._wide
+        for index, form, (position, stream) in zip(self._computed, self._forms, outputs,
+                                                   strict=True):
+            dtype, (given, order) = torch_dtype(stream.dtype), form or (None, None)
+            results[index] = _form(position, dtype, given or dtype, stream.sizes, order)
+        names = [node.name for node in self._inputs]
+        return _C.GraphProgram(executable, rows, results, partial(_fitting, names, orders),
+                               profiling._recordings)
 
     def _build(self, arguments: list) -> None:
         """Makes the executor for arguments with the strides of these."""
@@ -148,9 +190,28 @@ def _inverse(order) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
+def _form(stream: int, dtype: torch.dtype, given: torch.dtype, sizes: Sequence[int],
+          order: list[int] | None) -> tuple:
+    """The row of :class:`_C.GraphProgram` for a tensor that the program has, row-major, with the
+    ``sizes``; its graph has it permuted by ``order``."""
+    tensor = torch.empty(sizes, device="meta")
+    if order is not None:
+        tensor = tensor.permute(order)
+    return stream, dtype, given, list(tensor.shape), list(tensor.stride())
+
+
+def _fitting(names: list[str], orders: dict[int, list[int]], place: int, argument: torch.Tensor
+             ) -> torch.Tensor:
+    """An argument as the form of its row has it."""
+    order = orders.get(place)
+    if order is None:
+        return host_tensor(argument, names[place])
+    return host_tensor(argument.permute(_inverse(order)), names[place]).permute(order)
+
+
 def _formed(tensor: torch.Tensor, dtype: torch.dtype | None, back: list[int] | None
             ) -> torch.Tensor:
     """A result as eager PyTorch has it: the program around it relies on dtype and strides."""
     if dtype is not None:
         tensor = tensor.to(dtype)  # the device narrows 64-bit types
-    return tensor if back is None else tensor.permute(back)
+    return tensor if back is None else tensor.permute(back).detach()

@@ -15,6 +15,7 @@ def partition_of(captured, spec) -> Partition | None:
     """Where the blocks of a model run, checked against the rules of the strategy; None when it has
     none."""
     if not captured.blocks:
+        _warn_of_stages(spec.strategy)
         return None
     _check_outside(captured, spec.strategy)
     partition = spec.strategy._partition(captured.blocks, _starts_outside(captured))
@@ -30,6 +31,15 @@ def partition_of(captured, spec) -> Partition | None:
 def _note_sequence(name: str, stages: int) -> None:
     logger.info("[%s] the host computes the %d stages one after another. timeline() shows when "
                 "IPUs would run them.", name, stages)
+
+
+def _warn_of_stages(strategy) -> None:
+    """The stages of a strategy have no effect on a model without blocks."""
+    named = ", ".join(f'"{block}"' for stage in strategy._all_stages() for block in stage.blocks)
+    if named:
+        logger.warning("[%s] the model has no blocks, but the stages of the strategy name %s: the "
+                       "whole model runs on one IPU. Mark these blocks with poptorch.Block or "
+                       "poptorch.BeginBlock.", type(strategy).__name__, named)
 
 
 def _warn_of_order(captured, partition: Partition) -> None:

@@ -77,7 +77,7 @@ class TensorNames:
         """The error for a name that is not there."""
         near = difflib.get_close_matches(name, self.all(bound), 5, 0.5)
         return Error(f"[anchorTensor] the model has no tensor {name!r}."
-                     f"{' Near names: ' + ', '.join(near) + '.' if near else ''} "
+                     f"{' Did you mean ' + ' or '.join(near) + '?' if near else ''} "
                      f"executor.getTensorNames() lists all.")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from poptorch._base.checks import check_module
 from poptorch._base.torch_private.basic import pytree
 from poptorch.errors import Error
 
@@ -44,9 +45,7 @@ def convert_precision(model: torch.nn.Module, dtype: torch.dtype,
         >>> net[0].weight.dtype, net[1].weight.dtype, net(torch.ones(3, 4)).dtype
         (torch.float16, torch.float32, torch.float16)
     """
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"[convert_precision] model must be a torch.nn.Module, got "
-                        f"{type(model).__name__}. Pass the module.")
+    check_module(model, "convert_precision")
     if dtype not in _TYPES:
         raise ValueError(f"[convert_precision] dtype must be one of {_TYPES}, got {dtype!r}. "
                          f"Choose one of them.")

@@ -170,9 +170,10 @@ class DataLoader(_TorchDataLoader):
         except TypeError:  # of a stream, or a sampler, that has no length
             return
         if samples and not items:
-            logger.warning("[DataLoader] %d samples do not fill one item, which has %d by "
-                           "batch_size and the options: the loader has no items. Pass "
-                           "drop_last=False, or ask for fewer samples in an item.", samples,
+            logger.warning("[DataLoader] the data set has %d samples, but batch_size and the "
+                           "options ask for items of %d: the loader has no items. Pass "
+                           "drop_last=False, or reduce batch_size, deviceIterations, "
+                           "gradientAccumulation or replicationFactor.", samples,
                            self._combined_batch_size)
 
     def __len__(self) -> int:

@@ -47,8 +47,8 @@ def for_loop(count: int, body: Callable[..., Any],
     """
     where = "for_loop"
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise _error(where, f"count is {count!r}, an int of at least 0 is needed: it is compiled "
-                            f"in. Use torch.ops.higher_order.while_loop where a tensor decides.")
+        raise _error(where, f"count must be an int of at least 0, got {count!r}. It is compiled "
+                            f"in. If a tensor decides, use torch._higher_order_ops.while_loop.")
     _check_list(where, inputs)
     _check_called(where, "body", body)
 

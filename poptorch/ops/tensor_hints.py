@@ -101,7 +101,7 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     where = "recomputationCheckpoint"
     leaves, structure = Structure.of(tensors, where, "an argument")
     if not leaves:
-        raise TypeError(f"[{where}] expected tensors, got none. Pass those that are to be kept.")
+        raise TypeError(f"[{where}] expected tensors, got none. Pass the tensors to keep.")
     for path, constant in structure.leaves():
         if constant is not None and constant.value is not None:
             check_tensor(where, f"argument {path}", constant.value)

@@ -12,6 +12,7 @@ from poptorch._base.checks import (
     Check,
     Int,
     Member,
+    Number,
     OrNone,
     Proportions,
     Text,
@@ -147,7 +148,7 @@ class Execution(OptionGroup, part_of="Options"):
         if output_mode is OutputMode.EveryN:
             if output_return_period is None:
                 raise ValueError("[outputMode] OutputMode.EveryN needs output_return_period, got "
-                                 "None. Give the N of \"every N\".")
+                                 "None. Pass a period of at least 1.")
             period = _PERIOD(output_return_period, "outputMode")
         self._set("output_mode", output_mode)
         return self._set("output_return_period", period)
@@ -291,6 +292,24 @@ class Execution(OptionGroup, part_of="Options"):
         Args:
             available_memory_proportion: a share from 0 to 1 for each IPU, by ``"IPU0"`` or 0. An
                 IPU that the dict does not have uses 0.6.
+        """
+
+    @option("timeout_s", None, Number(), example=0.5, is_run_time=True,
+            default_text="None: no limit")
+    def timeout(self, seconds: float) -> Self:
+        """Limits how long a call of an inference model takes.
+
+        A call that takes longer raises a ``TimeoutError``, which is also a
+        :class:`poptorch.Error`. The model can be called again. The time includes that for which
+        the call waits for calls of other threads, and not that of compilation. poptorch checks it
+        between operations. See ``docs/guide/deploy/serving.md``.
+
+        A call that stops would leave weights and buffers half written. An inference model whose
+        calls change them raises a :class:`poptorch.Error` when it is compiled or loaded, and
+        ``trainingModel`` raises one always.
+
+        Args:
+            seconds: above 0; default: no limit.
         """
 
     @option("enable_stable_norm", False, Bool(), backend="enableStableNorm")

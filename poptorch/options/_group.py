@@ -69,8 +69,8 @@ class OptionGroup:
         setters = self._setters()
         near = near_texts(name, self._names())
         return (f"{self._name()} has no option {name!r}."
-                + (near or f" Options to read: {', '.join(sorted(self._values))}. "
-                           f"Methods: {', '.join(setters)}."))
+                + (near or f" Methods: {', '.join(setters)}. Read values by their snake_case "
+                           f"names."))
 
     def _names(self) -> dict[str, str]:
         """What may be read or called, and how it is written."""

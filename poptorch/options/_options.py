@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+import torch
+
 from poptorch import enums
 from poptorch._annotations.strategy_rows import _IExecutionStrategy
 from poptorch._base.checks import near_names
@@ -245,10 +247,13 @@ class Options(Execution, Device, Reports):
 def checked_options(options, where: str) -> Options:
     """``options``, if they are a :class:`Options`; else a TypeError that names ``where``."""
     if not isinstance(options, Options):
-        hint = "poptorch.Options.fromDict(...)" if isinstance(options, dict) else \
-            "poptorch.Options() with the settings that you want"
+        hint = "Pass poptorch.Options() with the settings that you want"
+        if isinstance(options, dict):
+            hint = "Pass poptorch.Options.fromDict(...)"
+        elif isinstance(options, torch.optim.Optimizer):
+            hint = "Pass the optimizer as optimizer="
         raise TypeError(f"[{where}] options must be a poptorch.Options, got "
-                        f"{type(options).__name__}. Pass {hint}.")
+                        f"{type(options).__name__}. {hint}.")
     return options
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from poptorch._base import switches
-from poptorch._base.checks import at_least
+from poptorch._base.checks import at_least, check_module
 from poptorch._base.torch_private.basic import pytree
 from poptorch._base.types import narrowed
 from poptorch._capture import capture
@@ -75,10 +75,7 @@ def compare(model: torch.nn.Module, *inputs: Any, steps: int = 1, training: bool
         3 values of 1 step compared one by one: the same numbers as PyTorch.
     """
     at_least(1, steps, "compare steps")
-    if not isinstance(model, torch.nn.Module):
-        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-        raise TypeError(f"[compare] model must be a torch.nn.Module, got {kind}. Pass an object "
-                        f"of the module's class, which compare wraps itself.")
+    check_module(model, "compare")
     if training is None:
         training = model.training
     if training and not any(tensor.requires_grad for tensor in model.parameters()):

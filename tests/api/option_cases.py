@@ -58,6 +58,7 @@ CASES = [
     Case("setExecutionStrategy", (Strategy(),), {"execution_strategy": Strategy()}),
     Case("setAvailableMemoryProportion", ({"IPU0": 0.5},),
          {"available_memory_proportion": {0: 0.5}}, (0.5,), ({"IPU0": 1.5},)),
+    Case("timeout", (0.5,), {"timeout_s": 0.5}, ("1",), (0,)),
     Case("enableStableNorm", (True,), {"enable_stable_norm": True}),
     Case("useIpuModel", (True,), {"use_ipu_model": True}, (1,)),
     Case("system", ("pod16",), {"ipu_system": "pod16"}, (16,), ("pod8",)),

@@ -241,14 +241,14 @@ def test_one_executor_holds_a_device(end, settings):
     first, second = numbered(3, modelName="first"), numbered(3, modelName="second", **settings)
     first(X)
     for use in (second.compile, second):
-        with pytest.raises(poptorch.Error, match=r"^\[useIpuId\] device 3 is held by the executor "
-                                                 r"of first; that of second needs it too\. Call "
-                                                 r"detachFromDevice"):
+        with pytest.raises(poptorch.Error, match=r"^\[useIpuId\] device 3 is held by another "
+                                                 r"executor \(first\), and second needs it too\. "
+                                                 r"Call detachFromDevice"):
             use(X)
         assert not second.isAttachedToDevice()
     getattr(first, end)()
     assert torch.equal(second(X), X)
-    with pytest.raises(poptorch.Error, match="device 3 is held by the executor of second"):
+    with pytest.raises(poptorch.Error, match=r"device 3 is held by another executor \(second\)"):
         first(X)
     assert first.isCompiled() == (end == "detachFromDevice")
     second.detachFromDevice()

@@ -286,8 +286,8 @@ def test_optimizer_without_an_update():
 
 
 @pytest.mark.parametrize("optimizer, words", [
-    (3, r"int\. Pass one that was made of the model's parameters\(\)"), ([1], r"list\. Pass one"),
-    (torch.optim.SGD, r"the class SGD\. Make one: SGD\(model\.parameters\(\), \.\.\.\)"),
+    (3, r"int\. Create one from the model's parameters\(\)"), ([1], r"list\. Create one"),
+    (torch.optim.SGD, r"the class SGD\. Create one: SGD\(model\.parameters\(\), \.\.\.\)"),
     (torch.optim.lr_scheduler.StepLR(torch.optim.SGD(Classifier().parameters(), lr=0.1), 1),
      r"the scheduler StepLR\. Pass the optimizer that it schedules")],
     ids=["number", "list", "class", "scheduler"])

@@ -206,7 +206,7 @@ def test_output_mode():
     ("device_iteration", "Did you mean device_iterations or deviceIterations"),
     ("deviceIteration", "Did you mean .*deviceIterations"),
     ("setDeviceIterations", "Did you mean .*deviceIterations"),
-    ("nonsense", "Options to read: .*device_iterations.*Methods: .*deviceIterations")])
+    ("nonsense", "Methods: .*deviceIterations.*. Read values by their snake_case names.")])
 def test_unknown_names(name, words):
     with pytest.raises(AttributeError, match=words):
         getattr(poptorch.Options(), name)

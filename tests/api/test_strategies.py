@@ -176,6 +176,14 @@ def test_limits_of_pipelines():
     compile_model(("A", 0), ("B", 0))  # one stage is no pipeline
 
 
+def test_stages_of_a_model_without_blocks(caplog):
+    with caplog.at_level(logging.WARNING, poptorch.logger.name):
+        opts = quiet_options().setExecutionStrategy(poptorch.ShardedExecution("A", "B"))
+        poptorch.inferenceModel(nn.Linear(2, 2), opts).compile(torch.ones(4, 2))
+    assert ('[ShardedExecution] the model has no blocks, but the stages of the strategy name "A", '
+            '"B": the whole model runs on one IPU.' in caplog.text)
+
+
 def test_stages_that_do_not_overlap_are_told_of_once(caplog):
     partition._note_sequence.cache_clear()
     with caplog.at_level(logging.INFO, poptorch.logger.name):

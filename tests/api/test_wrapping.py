@@ -130,17 +130,29 @@ def test_the_module_is_watched_again_after_destroy():
 
 
 @pytest.mark.parametrize("wrap", [poptorch.trainingModel, poptorch.inferenceModel])
-@pytest.mark.parametrize("model", [None, torch.nn.Linear, abs], ids=repr)
-def test_only_modules_are_wrapped(wrap, model):
-    with pytest.raises(TypeError, match=rf"{wrap.__name__}. model must be a torch.nn.Module, got "
-                                        rf"{type(model).__name__}"):
+@pytest.mark.parametrize("model, words", [
+    (None, "NoneType. Pass an object of the module's class."),
+    (torch.nn.Linear, "the class Linear. Pass an object: Linear(...)."),
+    ("net.pt", "str. Pass an object of the module's class.")])
+def test_only_modules_are_wrapped(wrap, model, words):
+    with pytest.raises(TypeError) as raised:
         wrap(model)
+    assert str(raised.value) == f"[{wrap.__name__}] model must be a torch.nn.Module, got {words}"
+
+
+def test_misspelt_members_get_a_suggestion():
+    model = poptorch.inferenceModel(Net())
+    with pytest.raises(AttributeError, match="'compileAndExprt'. Did you mean compileAndExport?"):
+        model.compileAndExprt("net.poptorch", X)
+    with pytest.raises(AttributeError, match="no attribute 'nothing_like_it'$"):
+        model.nothing_like_it
 
 
 @pytest.mark.parametrize("options, words", [
     ({"deviceIterations": 2}, "got dict. Pass poptorch.Options.fromDict(...)."),
     ({}, "got dict. Pass"), ([], "got list. Pass poptorch.Options() with"),
     (2, "got int. Pass"), (torch.optim.SGD, "got type. Pass"),
+    (torch.optim.SGD(Net().parameters()), "got SGD. Pass the optimizer as optimizer=."),
 ])
 @pytest.mark.parametrize("where", ["trainingModel", "inferenceModel", "DataLoader"])
 def test_options_of_another_class(options, words, where):

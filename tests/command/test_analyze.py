@@ -82,7 +82,7 @@ def test_options(capsys):
 
 @pytest.mark.parametrize("words, message", [
     (["settings.py:other"], "settings.py:other is an object of int. Name a poptorch.Options"),
-    (["settings.py:none"], "has no none. It has"),
+    (["settings.py:none"], "does not define none. It defines"),
     (["settings"], "expected an option like device_iterations=4 or file.py:name, got 'settings'"),
     (["settings.py:four", "settings.py:eight"], "expected one file.py:name with options"),
     (["device_iteration=4"], "device_iteration"),

@@ -49,7 +49,7 @@ def test_training(capsys):
 @pytest.mark.parametrize("words, message", [
     ("net.py:Plain --loss MSELoss", "[compile] --loss is for training, and there is no "
                                     "--optimizer. Add one."),
-    ("net.py:Non", "net.py has no Non. It has"),
+    ("net.py:Non", "net.py does not define Non. It defines"),
     ("net.py:Plain --weights none.safetensors", "none.safetensors"),
     ("net.py:Plain --weights net.safetensors", "fc.weight"),
     ("net.py:Plain --input f32[2,3]", "[linear] mat1 and mat2 shapes"),

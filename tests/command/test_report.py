@@ -105,9 +105,9 @@ X = ["--input", "f32[8,64]"]
 
 
 @pytest.mark.parametrize("words, message", [
-    (["net.py"], "expected file.py:Model, got 'net.py'"),
+    (["net.py"], "expected file.py:Name, got 'net.py'"),
     (["no.py:Net"], "there is no file no.py"),
-    (["net.py:Net"], "has no inputs. It has torch, poptorch, Net, Modes, Plain. Give the "),
+    (["net.py:Net"], "does not define inputs. It defines Net, Modes, Plain. Pass the "),
     (["net.py:Net", "--input", "8,64"], "expected an input like f32[8,3,224,224], got '8,64'"),
     (["net.py:Net", "--input", "q4[8]"], "The types are f32, f16, bf16, i64, i32, u8, bool."),
     (["net.py:Net", *X, "-o", "r.txt"], "expected an output of .html or .json, got 'r.txt'"),

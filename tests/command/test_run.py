@@ -185,7 +185,7 @@ def test_a_program_of_a_bundle(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("arrays, message", [
-    ("x.npy", "[run] the program takes 3 tensors (x, rest.0, rest.1), got 1. Pass one for each."),
+    ("x.npy", "[run] expected 3 arrays (x, rest.0, rest.1), got 1. Pass one array for each"),
     ("r0.npy x.npy r1.npy", "[run] the array for x is float32[3], and the program takes x: "
                             "float32[2, 4]. Change the array."),
     ("x.txt r0.npy r1.npy", "[run] expected a file of arrays that ends with .npy, .npz or .pt, got "

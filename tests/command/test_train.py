@@ -124,7 +124,7 @@ def test_an_optimizer_of_the_program(data, capsys):
 
 
 @pytest.mark.parametrize("change, message", [
-    ("x.npy", "[train] the program takes 2 tensors (args.0, args.1), got 1."),
+    ("x.npy", "[train] expected 2 arrays (args.0, args.1), got 1."),
     ("short.npy label.npy", "[train] the array for args.0 is float32[6, 6], expected batches of "
                             "float32[4, 6] one after the other. Save them as one array."),
     ("one.npy label.npy", "[train] the arrays have different numbers of batches: {'args.0': 1, "

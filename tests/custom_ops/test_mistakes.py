@@ -204,7 +204,7 @@ def test_no_gradient_is_asked_for_where_none_flows():
     ({"settings": 3}, r'\[custom\] attribute "settings" is 3, an int. Give a list'),
     ({"settings": [1]}, "`settings` has 1. Give"),
     ({"op": "Cub"}, r"\[custom_op\] no library that is loaded has the op com.example::Cub in "
-                    r"version 1. Libraries that are loaded have com.example::AddScalar version 1"),
+                    r"version 1. Loaded libraries define com.example::AddScalar version 1"),
     ({"version": 3}, "There is com.example::Cube version 1."),
 ])
 def test_ir_written_by_hand(attrs, words):
@@ -235,7 +235,7 @@ except poptorch.Error as error:
     ("", "torch.ops.load_library({path!r})", "[8.0]"),
     ("ctypes.cdll.LoadLibrary({path!r})", "", "[8.0]"),
     ("", "ctypes.CDLL({path!r}, mode=ctypes.RTLD_GLOBAL)", "[8.0]"),
-    ("", "", "Libraries that are loaded have none. Load its library first"),
+    ("", "", "Loaded libraries define no operation. Load its library first"),
     ("", "ctypes.CDLL({path!r}); ctypes.CDLL({other!r})", "[custom_op] both "),
 ])
 def test_ways_to_load(library, tmp_path, before, after, words):

@@ -225,7 +225,7 @@ def run(name, inputs, domain="ai.onnx", version=7, outputs=1, **attributes):
     (lambda: run("Add", [X]), r"\[ai.onnx::Add\] takes 2 inputs, got 1"),
     (lambda: run("Sum", [], version=8), r"\[ai.onnx::Sum\] takes 1 or more inputs, got 0"),
     (lambda: run("Clip", [X] * 4, version=11), "takes 1 to 3 inputs, got 4"),
-    (lambda: run("Add", [X, X], version=6), "ai.onnx::Add is there in version 7 to 12, got version "
+    (lambda: run("Add", [X, X], version=6), "ai.onnx::Add has version 7 to 12, got version "
                                             "6"),
     (lambda: run("Elu", [X], beta=1.0), "has no attribute 'beta'. Its attributes: alpha"),
     (lambda: run("Add", [X, X], beta=1.0), "Its attributes: none"),

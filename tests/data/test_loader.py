@@ -332,7 +332,8 @@ def test_random_sampler_with_a_generator(seed):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_loader_without_items_warns(mode, capfd):
     """Twelve samples, and one call takes two hundred."""
-    for drops, words in ((True, "12 samples do not fill one item, which has 200"), (False, "")):
+    warning = "the data set has 12 samples, but batch_size and the options ask for items of 200"
+    for drops, words in ((True, warning), (False, "")):
         opts, data = options(100), TensorDataset(torch.zeros(12))
         with make(mode, opts, data, batch_size=2, drop_last=drops) as loader:
             assert len(loader) == len(list(loader)) == (0 if drops else 1)

@@ -23,7 +23,8 @@ def test_pages_are_short():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_page(path, update, monkeypatch):
+def test_page(path, update, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # some pages write files
     torch.set_num_threads(1)  # plans may depend on it
     text = path.read_text()
     # A module, as for a program: its classes can be found by their names.

@@ -1,13 +1,16 @@
 """The cache of executables: what hits, what misses, damaged entries, sizes."""
 
 import os
+import re
 
 import pytest
 import torch
 
 import poptorch
 from poptorch import _C
+from poptorch._base.extension_check import PACKAGE
 from poptorch._base.logging import logger
+from poptorch._executor import caching
 from poptorch._files import cache
 from tests.helpers import quiet_options
 
@@ -247,3 +250,29 @@ def test_save_after_a_hit(tmp_path):
     again = poptorch.load(path)
     x = torch.ones(4, 8)
     assert equal(model(x), again(x))
+
+
+def test_a_plan_is_checked_where_another_build_may_have_written_it(tmp_path, monkeypatch):
+    proved, assemble = [], _C.assemble_text
+
+    def noted(*given):
+        proved.append(given[-1])
+        return assemble(*given)
+
+    monkeypatch.setattr(_C, "assemble_text", noted)
+    for _ in range(2):
+        _, model = train(options(tmp_path / "cache"))
+    poptorch.load(model.save(tmp_path / "net.poptorch"))
+    assert proved == [True, False]
+
+
+def test_the_build_is_the_hash_that_the_linker_wrote(tmp_path):
+    library = PACKAGE / "lib" / "libpoptorch.so"
+    with open(library, "rb") as file:
+        assert re.fullmatch("[0-9a-f]{32,}", caching.build_id(file)) and caching._build()
+    whole = library.read_bytes()
+    (tmp_path / "none").write_bytes(whole.replace(b"GNU\0", b"XXX\0"))
+    (tmp_path / "text").write_text("no library")
+    for name in ("none", "text"):
+        with open(tmp_path / name, "rb") as file:
+            assert caching.build_id(file) == ""

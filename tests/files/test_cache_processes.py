@@ -142,3 +142,76 @@ def test_killed_writers_lose_nothing(tmp_path, seed):
 @pytest.mark.slow
 def test_many_killed_writers_lose_nothing(tmp_path, seed):
     assert _kills(tmp_path, 200, seed)
+
+
+# Forks eight children that train a network which no entry is of, and waits for them.
+_COMPILERS = """
+import os, signal, sys, torch, poptorch
+poptorch.inferenceModel(torch.nn.Tanh())(torch.ones(2))
+print(flush=True)
+for line in sys.stdin:
+    width, children = int(line), []
+    for _ in range(8):
+        children.append(os.fork())
+        if children[-1]:
+            continue
+        signal.alarm(120)  # who waits forever is killed, which the parent says
+        torch.manual_seed(width)
+        net, x = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.GELU(),
+                                     torch.nn.Linear(width, 2)), torch.ones(4, 16)
+        options = poptorch.Options().showCompilationProgressBar(False)
+        options.enableExecutableCaching(sys.argv[1])
+        found = poptorch.inferenceModel(net, options)(x)
+        os._exit(0 if torch.allclose(found, net(x), atol=1e-5) else 1)
+    print(*children, flush=True)
+    sys.stdin.readline()  # all signals are sent: until then the number of a child is its own
+    print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children), flush=True)
+"""
+
+
+def _killed_compilers(folder, runs, seed):
+    """Kills some of eight processes at random moments of a compilation, in each of several runs."""
+    draw, place = random.Random(seed), Folder(folder, 1 << 30)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+           "OMP_WAIT_POLICY": "passive"}
+    with subprocess.Popen([sys.executable, "-c", _COMPILERS, str(folder)], env=env, text=True,
+                          cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        parent.stdout.readline()
+        usual_s, killed_in_work, known = 0.0, 0, set()
+        for run in range(runs + 1):
+            begin = time.monotonic()
+            parent.stdin.write(f"{20 + run}\n")
+            parent.stdin.flush()
+            children = [int(word) for word in parent.stdout.readline().split()]
+            chosen = draw.sample(children, draw.randint(1, 7)) if run else []
+            moments = sorted(draw.uniform(0, 1.2 * usual_s) for _ in chosen)
+            for child, moment in zip(chosen, moments):
+                time.sleep(max(0.0, begin + moment - time.monotonic()))
+                os.kill(child, signal.SIGKILL)
+            parent.stdin.write("\n")
+            parent.stdin.flush()
+            codes = [int(word) for word in parent.stdout.readline().split()]
+            usual_s = usual_s or time.monotonic() - begin
+            killed = codes.count(-signal.SIGKILL)
+            killed_in_work += 0 < killed
+            assert codes.count(0) == 8 - killed and killed <= len(chosen), codes
+            found = {path.name for path in place.entries()}
+            assert known <= found and len(found - known) == 1  # whoever is left has compiled it
+            known = found
+            for path in place.entries():
+                Entry(path)  # raises for one that is not whole
+        parent.stdin.close()
+    left = [name for name in os.listdir(folder) if not name.endswith(SUFFIX)]
+    assert sorted(path.name for path in place.clean()) == sorted(left)
+    assert all(path.suffix == SUFFIX for path in folder.iterdir())
+    return killed_in_work
+
+
+@pytest.mark.sampled
+def test_killed_compilers_lose_nothing(tmp_path, seed):
+    assert _killed_compilers(tmp_path, 5, seed)
+
+
+@pytest.mark.slow
+def test_many_killed_compilers_lose_nothing(tmp_path, seed):
+    assert _killed_compilers(tmp_path, 200, seed) > 100

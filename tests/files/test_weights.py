@@ -75,7 +75,7 @@ def test_errors(tmp_path):
     assert found.unexpected_keys == ["bias"]
     (tmp_path / "bad").write_bytes(b"hello")
     for name in ("bad", "absent"):
-        with pytest.raises(poptorch.Error, match=r"^\[load_weights\] cannot read .*Give a safete"):
+        with pytest.raises(poptorch.Error, match=r"^\[load_weights\] cannot read .*Pass a safete"):
             poptorch.load_weights(torch.nn.Linear(4, 2), tmp_path / name)
     with pytest.raises(poptorch.Error, match=r"^\[save_weights\] cannot write .*Check the path"):
         poptorch.save_weights(torch.nn.Linear(4, 2), tmp_path / "no" / "net")

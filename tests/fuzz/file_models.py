@@ -1,9 +1,11 @@
-"""Models whose files are damaged: between them, every kind of member and many kinds of op."""
+"""Models whose files are damaged: between them, every kind of member and many kinds of op, and an
+optimizer with its own ``step()``."""
 
 import torch
 
 import poptorch
 from tests.helpers import quiet_options
+from tests.own_step import zoo
 
 F = torch.nn.functional
 
@@ -58,7 +60,13 @@ def _learner():
     return poptorch.trainingModel(net, options, torch.optim.Adam(net.parameters(), lr=0.01))
 
 
-MAKERS = {"reader": _reader, "learner": _learner}
+def _inventor():
+    net = Learner()
+    options = quiet_options(deviceIterations=4, randomSeed=7)
+    return poptorch.trainingModel(net, options, zoo.Lion(net.parameters()))
+
+
+MAKERS = {"reader": _reader, "learner": _learner, "inventor": _inventor}
 
 
 def make(name: str) -> poptorch.PoplarExecutor:

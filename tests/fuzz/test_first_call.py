@@ -41,7 +41,7 @@ def strange():
         "numpy": (numpy.ones(2), "numpy"),
         "list in itself": (items, "holds itself"),
         "dict in itself": (table, "holds itself"),
-        "generator": (itertools.count(), "not taken apart"),
+        "generator": (itertools.count(), "not a supported container"),
         "set": ({1, 2}, None), "bytes": (b"\0\xff", None),
         "range": (range(3), None), "NaN": (float("nan"), None), "unsure": (Unsure(), None),
         "class": (torch.nn.Linear, None), "long": (2**200, None),

@@ -66,7 +66,7 @@ def test_a_graph_by_name():
 @pytest.mark.parametrize(
     ("op", "attrs", "words"),
     [
-        ("permut", {}, 'there is no op "permut". Near names: permute'),
+        ("permut", {}, 'there is no op "permut". Did you mean permute'),
         ("qqqqqq", {}, r"`python -m poptorch ops` lists all \d+"),
         ("permute", {}, 'attribute "dims" is missing. Give a list'),
         ("permute", {"dims": 1}, 'attribute "dims" is 1, an int. Give a list'),

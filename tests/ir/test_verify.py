@@ -38,7 +38,7 @@ def test_good_modules():
     ("lines", "words"),
     [
         (["%0 = no_such_op : f32[]"], r", op `%0 = no_such_op : f32\[\]`: there is no such op$"),
-        (["%0 = contigous : f32[]"], "no such op. Near names: contiguous$"),
+        (["%0 = contigous : f32[]"], "no such op. Did you mean contiguous\\?$"),
         ([X, "%0 = contiguous %x : f32[3,2]"], r"%0 is declared f32\[3,2\], the row infers f32\[2"),
         ([X, "contiguous %x"], "has 0 results, the row infers 1"),
         ([X, "%0 = contiguous %x, %x : f32[2,3]"], "takes 1 operands, got 2"),

@@ -68,9 +68,11 @@ def test_the_page_and_its_rows():
                     "opaque": 0.25},
             "Swin": {"result": "refused", "reason": "[a] x | y\n  at net.py:3"}}
     text = page.text(rows)
-    assert "1 of 2 small models" in text
-    assert "| GCN | passes | 3.00 | 0.50 | 6.0 | 25% |  |" in text
+    assert "1 of 2 small models" in text and "training steps, in ms" in text
+    assert "| GCN | passes | 25% | 3.00 | 0.50 | 6.0 |  |" in text
     assert "| Swin | refused |  |  |  |  | [a] x / y |" in text
+    untimed = page.text({"GCN": {"result": "passes", "reason": "", "opaque": 0.25}})
+    assert "| GCN | passes | 25% |  |" in untimed and " ms" not in untimed
     committed = page.PAGE.read_text()
     names = re.findall(r"^\| ([\w ]+) \| (?:passes|refused|differs|fails) \|", committed, re.M)
     assert set(names) <= set(catalogue.MODELS) and len(catalogue.MODELS) >= 100

@@ -74,6 +74,11 @@ def test_opt_finds_the_constants_beside_the_text(tmp_path, capsys):
     assert capsys.readouterr().out == module.text()
 
 
+def test_opt_names_a_file_that_is_missing(capsys):
+    assert tool.main(["opt", "none.ir"]) == 1
+    assert capsys.readouterr().err == "[opt] none.ir: No such file or directory. Check the path.\n"
+
+
 def test_opt_reads_every_file_of_a_dump(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("POPTORCH_DUMP_IR", str(tmp_path))
     weight = torch.randn(20, 20)
@@ -120,4 +125,4 @@ def test_ops_lists_rows(capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("permute(self){dims} -> out\n") and "ATen: aten::permute" in shown
     assert tool.main(["ops", "permut"]) == 1
-    assert "Near names: permute" in capsys.readouterr().err
+    assert "Did you mean permute" in capsys.readouterr().err

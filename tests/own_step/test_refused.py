@@ -131,11 +131,3 @@ def test_a_file_of_another_optimizer_is_refused(tmp_path):
     model = poptorch.trainingModel(other, options(), zoo.Lion(other.parameters()))
     with pytest.raises(poptorch.Error, match=r"that the device updates, got Lion with its own"):
         model.loadExecutable(path)
-
-
-def test_saving_to_a_file_is_refused(tmp_path):
-    net = Net()
-    model = poptorch.trainingModel(net, options(), zoo.Lion(net.parameters()))
-    model(torch.randn(2, 5), torch.randn(2, 1))
-    with pytest.raises(poptorch.Error, match=r"the update is step\(\) of Lion"):
-        model.save(str(tmp_path / "net.poptorch"))

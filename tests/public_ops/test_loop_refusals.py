@@ -34,9 +34,9 @@ def changes_outside(m, x):
 
 
 REFUSED = {
-    "count": (lambda m, x: for_loop(x, m.a, [x])[0], "count is FakeTensor"),
-    "a negative count": (lambda m, x: for_loop(-1, m.a, [x])[0], "count is -1, an int of at least"),
-    "a bool as count": (lambda m, x: for_loop(True, m.a, [x])[0], "count is True, an int"),
+    "count": (lambda m, x: for_loop(x, m.a, [x])[0], "int of at least 0, got FakeTensor"),
+    "a negative count": (lambda m, x: for_loop(-1, m.a, [x])[0], "count must be an int of"),
+    "a bool as count": (lambda m, x: for_loop(True, m.a, [x])[0], "int of at least 0, got True"),
     "no function": (lambda m, x: for_loop(2, None, [x])[0], "body is None. Pass a function"),
     "no list": (lambda m, x: for_loop(2, m.a, x)[0], "Object is not list: Tensor"),
     "a number": (lambda m, x: for_loop(2, m.a, [x, 3])[0],

@@ -30,6 +30,8 @@ EFFECTS = {
     "system": "tests/device/test_systems.py::test_the_option_chooses_the_system",
     "setAvailableMemoryProportion":
         "tests/device/test_settings.py::test_each_ipu_has_its_proportion",
+    "timeout": "tests/run/test_timeout.py::"
+               "test_a_late_call_is_an_error_and_the_next_one_runs[inline]",
     "enableStableNorm": "tests/device/test_settings.py::test_stable_norms_take_longer",
     "Training.setConvolutionDithering":
         "tests/device/test_settings.py::test_dithering_lowers_the_fullest_tile",

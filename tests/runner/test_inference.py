@@ -111,6 +111,7 @@ def test_command_lines(whole, tmp_path):
         ((path, *files, "--outdir", tmp_path, "--often"), "there is no option --often"),
         ((path, *files, "--outdir", tmp_path, "--repeat", "0"), "--repeat is 0, expected a whole"),
         ((path, *files, "--outdir"), "--outdir needs a value"),
+        ((path, *files, "--outdir", tmp_path, "--timeout", "0"), "--timeout is 0, expected a num"),
         (("inspect", path, "--json=1"), "--json takes no value"),
         (("train",), "train takes one file"),
     ]:
@@ -118,6 +119,14 @@ def test_command_lines(whole, tmp_path):
     assert "takes 1 tensors, got 2" in run(path, *files, *files, "--outdir", tmp_path, status=1)
     assert "cannot read" in run(tmp_path / "no", "--outdir", tmp_path, status=1)
     assert "usage:" in run("--help")
+
+
+def test_a_timeout(whole, tmp_path):
+    path, files = whole
+    words = run(path, *files, "--outdir", tmp_path, "--timeout", 1e-6, status=1)
+    assert "[call] the call was stopped after 0" in words and "Its timeout is 1e-06 s" in words
+    run(path, *files, "--outdir", tmp_path / "out", "--timeout", 1000)
+    assert results(tmp_path / "out")
 
 
 def test_output_folder_that_cannot_be(whole, tmp_path):

@@ -17,12 +17,36 @@ class Loss(torch.nn.Linear):
         return poptorch.identity_loss(super().forward(x), "sum")
 
 
+def built(name, folder):
+    """The program of a source in this folder."""
+    program = folder / name
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Werror", "-pthread",
+                    f"-I{PACKAGE / 'include'}", str(ROOT / "tests" / "runner" / f"{name}.cpp"),
+                    "-o", str(program), f"-L{PACKAGE / 'lib'}", "-lpoptorch",
+                    f"-Wl,-rpath,{PACKAGE / 'lib'}"], check=True)
+    return program
+
+
+def test_threads_and_timeout(tmp_path):
+    program = built("serve", tmp_path)
+    model = poptorch.inferenceModel(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(),
+                                                        torch.nn.Linear(64, 64)), quiet_options())
+    path = model.compileAndExport(str(tmp_path / "net"), torch.ones(32, 64))
+    net = Loss(4, 2)
+    training = poptorch.trainingModel(net, quiet_options())
+    trained = training.compileAndExport(str(tmp_path / "training"), torch.ones(3, 4))
+    lines = subprocess.run([program, path, trained], capture_output=True, text=True, env={},
+                           check=True).stdout.splitlines()
+    assert lines[0] == "0 wrong"
+    assert lines[1].startswith("1 [call] the call was stopped after 0")
+    assert "Its timeout is 1e-06 s" in lines[1]
+    assert lines[-3] == "1 0"
+    assert lines[-2].startswith("[timeout] expected a positive number of seconds, got 0")
+    assert lines[-1].startswith("[timeout] each call changes bias, and a call that is stopped")
+
+
 def test_all_of_the_interface(tmp_path):
-    program = tmp_path / "trial"
-    subprocess.run(["g++", "-std=c++17", "-Wall", "-Werror", f"-I{PACKAGE / 'include'}",
-                    str(ROOT / "tests" / "runner" / "trial.cpp"), "-o", str(program),
-                    f"-L{PACKAGE / 'lib'}", "-lpoptorch", f"-Wl,-rpath,{PACKAGE / 'lib'}"],
-                   check=True)
+    program = built("trial", tmp_path)
     torch.manual_seed(0)
     net = Loss(4, 2)
     model = poptorch.trainingModel(net, quiet_options(),

@@ -44,9 +44,23 @@ def test_a_training_step_of_one_graph():
                 lambda p: torch.optim.SGD(p, lr=0.01))
 
 
-def test_other_options():
-    model = torch.compile(nn.Linear(2, 2), backend=backend, options={"trace": True})
-    with pytest.raises(BackendCompilerFailed, match="options must be a poptorch.Options, got dict"):
+def test_options_as_a_dict():
+    net = nn.Linear(2, 2)
+    folder = {"show_compilation_progress_bar": False, "log_cycle_count": True}
+    model = torch.compile(net, backend=backend, options=folder)
+    torch.testing.assert_close(model(torch.ones(1, 2)), net(torch.ones(1, 2)))
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"options": {"trace": True}}, r"ValueError: .*unknown option 'trace'"),
+    ({"options": {"randomSeed": 1}}, "unknown option 'randomSeed'. Did you mean random_seed?"),
+    ({"options": {"device_iterations": 2}}, r"expected deviceIterations\(1\)"),
+    ({"options": [1]}, "options must be a poptorch.Options, got list"),
+    ({"mode": "max-autotune"}, "mode='max-autotune' is not supported: .* Leave mode out"),
+])
+def test_other_arguments(arguments, message):
+    model = torch.compile(nn.Linear(2, 2), backend=backend, **arguments)
+    with pytest.raises(BackendCompilerFailed, match=message):
         model(torch.ones(1, 2))
 
 

@@ -2,9 +2,10 @@
 
 ``python -m tests.torch_release 2.14.1`` makes an environment with this torch in
 ``build/torch/2.14.1``, builds the extension for it beside the others in ``poptorch/lib``, checks
-that the private names that poptorch uses exist and do what they did, and runs one in 24 of the
-default tests, others each day. ``make torch TORCH_ARGS=--python=python3.13`` does so with another
-Python. The exit status is 1 when a step fails.
+that the private names that poptorch uses exist and do what they did, exchanges files with the
+environment of this Python, and runs one in 24 of the default tests, others each day. ``make torch
+TORCH_ARGS=--python=python3.13`` does so with another Python. The exit status is 1 when a step
+fails.
 """
 
 import argparse
@@ -66,13 +67,15 @@ def main(arguments: list[str]) -> int:
         "install": [python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps",
                     "-e", "."],
         "names": [python, "-m", "pytest", "-q", *NAMES],
+        "files": [sys.executable, "-m", "pytest", "-q", "-n0", "tests/versions"],
         f"tests, part {parsed.part} of {PARTS}": [*tests, f"--part={parsed.part}/{PARTS}"],
     }
     failed = 0
     for name, command in steps.items():
         begin = time.monotonic()
         done = subprocess.run(command, cwd=ROOT, check=False,
-                              env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive",
+                                   "POPTORCH_TEST_PYTHONS": str(python)})
         state = "failed" if done.returncode else "done"
         failed += done.returncode != 0
         print(f"[torch] {name}: {state} in {time.monotonic() - begin:.0f} s", flush=True)

@@ -31,8 +31,8 @@ def steps(overload):
 def test_a_step_for_each_kind():
     assert steps(aten.detach.default) == {
         "record": "gives another name to the same values: no node"}
-    assert steps(aten.linear.default) == {"record": "taken apart by torch's composite operation"}
-    assert steps(aten.addcmul.default) == {"record": "taken apart"}
+    assert steps(aten.linear.default) == {"record": "decomposed by PyTorch (a composite operation)"}
+    assert steps(aten.addcmul.default) == {"record": "decomposed"}
     assert "written back" in steps(aten.addcmul_.default)["record"]
     assert steps(aten.nonzero.default)["record"].startswith("refused")
     assert steps(aten.as_strided.default) == {"record": "handled while it is recorded"}

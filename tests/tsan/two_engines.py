@@ -1,8 +1,8 @@
-"""Two threads, each with executors of its own that compile, run and end at the same time.
+"""Two threads with executors of their own that compile, run and end at the same time.
 
-Run by ``python -m tests.tsan``. Each thread must get what it gets alone, bit for bit, in each form
-of the host: in turn, with workers for micro-batches, for replicas and for stages of a pipeline, and
-with the tasks of the pipeline on one thread.
+Then both call one executor, with a timeout. Run by ``python -m tests.tsan``. Each thread must get
+what it gets alone, bit for bit, in each form of the host: in turn, with workers for micro-batches,
+for replicas and for stages of a pipeline, and with the tasks of the pipeline on one thread.
 """
 
 import os
@@ -161,6 +161,29 @@ def results_of(chosen):
     return found
 
 
+def calls_of_one_executor():
+    """Whether two threads that call one executor get what one gets."""
+    module = Inferred().eval()
+    inputs = [torch.randint(100, (32, 12)) for _ in range(2)]
+    executor = poptorch.inferenceModel(module, options(False).timeout(WAIT_S))
+    expected = [executor(words) for words in inputs]
+    right = [True, True]
+
+    def call(number):
+        torch.set_num_threads(KERNEL_THREADS)
+        for _ in range(RUNS):
+            found = executor(inputs[number])
+            right[number] &= all(map(torch.equal, expected[number], found))
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    executor.destroy()
+    return all(right)
+
+
 def main():
     """Exit status 1: a thread did not get what it gets alone."""
     alone = {}
@@ -176,6 +199,9 @@ def main():
             if not all(map(torch.equal, expected, together[number])):
                 print(f"[tsan] thread {number} got other results than it gets alone ({form})")
                 return 1
+        if not calls_of_one_executor():
+            print(f"[tsan] calls of one executor got other results than alone ({form})")
+            return 1
     print("[tsan] the threads got what they get alone")
     return 0
 

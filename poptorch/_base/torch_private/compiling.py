@@ -24,11 +24,6 @@ def boxed(function):
     return function
 
 
-def untraced(function):
-    """A function that Dynamo does not trace."""
-    return torch._dynamo.disable(function)
-
-
 def backward_at_once():
     """A context in which AOTAutograd passes the backward graph on right after the forward graph."""
     return torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
@@ -74,9 +69,10 @@ def dimension_order(traced: torch.Tensor) -> tuple[int, ...] | None:
 class _TracingSettings:
     """Settings of Dynamo while it traces and calls what ``compile`` compiles."""
 
-    # Recurrent layers are traced, and a call checks whether hooks were added or removed.
+    # Recurrent layers are traced, and a call checks whether hooks were added or removed. Calls
+    # make no spans of Dynamo's for the profiler.
     _change = staticmethod(torch._dynamo.config._make_closure_patcher(
-        allow_rnn=True, skip_nnmodule_hook_guards=False))
+        allow_rnn=True, skip_nnmodule_hook_guards=False, record_runtime_overhead=False))
 
     def __enter__(self):
         self._revert = self._change()

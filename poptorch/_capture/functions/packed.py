@@ -35,10 +35,10 @@ class PackedData(UnknownSize):
     @classmethod
     def refusal(cls, func):
         name = getattr(func, "__name__", "an operation")
-        return Error(f"[pack_padded_sequence] {name} is used on the data of a packed sequence, of "
-                     f"which the size follows from the lengths of each call. Use LSTM, GRU or RNN "
-                     f"between packing and pad_packed_sequence, and all else on padded tensors, or "
-                     f"give the lengths as a list of numbers, which are compiled in.")
+        return Error(f"[pack_padded_sequence] {name} is used on the data of a packed sequence, "
+                     f"whose size depends on the lengths of each call. Use only LSTM, GRU or RNN "
+                     f"between packing and pad_packed_sequence, and other functions on padded "
+                     f"tensors; or pass the lengths as a list of numbers, which is compiled in.")
 
     def call(self, capture, func, args, kwargs):
         name = getattr(func, "__name__", "")

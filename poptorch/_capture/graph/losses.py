@@ -240,8 +240,8 @@ class Losses:
                 "[loss] Couldn't find a loss in graph: no loss function of torch.nn.functional "
                 f"was called in forward, and nothing is marked. Pass loss= to "
                 f"poptorch.trainingModel, or compute the loss in forward and mark it: {mark}. "
-                f"(What torch.jit.script or torch.jit.trace made calls no function of Python: "
-                f"compute the loss in a module around it.)", None)
+                f"A loss inside a torch.jit module is not found: compute it in a module around "
+                f"that one.", None)
         last = self._unreduced[-1]
         return error_at(
             f"[loss] Couldn't find a loss in graph: the {last.name} of {last.where} does not "

@@ -39,7 +39,7 @@ def refused_by_torch(refusal: Exception, call: tuple, place, module: str) -> Err
     if _NO_CUDA in str(refusal):
         advice = f"Remove {described(call)}: poptorch moves tensors to the device itself."
     else:
-        advice = f"PyTorch refuses {described(call)} in any program: change the arguments."
+        advice = f"Eager PyTorch refuses {described(call)} too: change the arguments."
     return of_class(refusal, name_of(call[0]), f"{sentence(refusal)} {advice}", place, module)
 
 

@@ -31,8 +31,8 @@ def read(paths: list[str], names: list[str], where: str) -> list[torch.Tensor]:
             listed += found.values() if isinstance(found, dict) else found
     missing = [name for name in names if name not in named]
     if len(missing) != len(listed):
-        raise Error(f"[{where}] the program takes {len(names)} tensors ({', '.join(names)}), got "
-                    f"{len(named) + len(listed)}. Pass one for each.")
+        raise Error(f"[{where}] expected {len(names)} arrays ({', '.join(names)}), got "
+                    f"{len(named) + len(listed)}. Pass one array for each argument of forward.")
     named |= dict(zip(missing, listed))
     return [named[name] for name in names]
 

@@ -22,19 +22,20 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the model and its options."""
     parser.add_argument("--input", action="append", default=[], metavar="TYPE[SHAPE]",
                         help="an argument of forward, with the batch of a whole step, such as "
-                        "f32[8,3,224,224]. Without it, the file has `inputs`: the arguments, or "
-                        "a function that makes them")
+                        "f32[8,3,224,224]. Repeat it for each argument. Default: the variable "
+                        "`inputs` of the file, which is a tuple of the arguments or a function "
+                        "that returns one")
     parser.add_argument("--options", nargs="+", default=[], metavar="OPTION",
                         help="NAME=VALUE by the names of Options.toDict(), values as JSON, such as "
                         "ipu_target=bow gradient_accumulation=8; and file.py:name of an Options "
-                        "object. The settings change that object, or else the `options` of the "
-                        "model's file, if it has some")
+                        "object. The settings change that object; without one, the variable "
+                        "`options` of the model's file, if there is one")
 
 
 def add_optimizer(parser: argparse.ArgumentParser) -> None:
     """Adds the optimizer."""
     parser.add_argument("--optimizer", choices=OPTIMIZERS, help="train with this optimizer. "
-                        "Without it, inference is assumed")
+                        "Default: inference")
 
 
 class Model:

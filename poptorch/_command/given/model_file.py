@@ -16,8 +16,8 @@ def read(target: str, where: str) -> tuple[ModuleType, torch.nn.Module]:
     """The module of ``file.py:Model`` and the model."""
     path, _, name = target.rpartition(":")
     if not path or not name:
-        raise Error(f"[{where}] expected file.py:Model, got {target!r}. Name the file and what "
-                    f"makes the model in it.")
+        raise Error(f"[{where}] expected file.py:Name, got {target!r}. Pass a Python file and the "
+                    f"name of a class, function or module in it, such as net.py:Net.")
     module = module_of(path, where)
     torch.manual_seed(0)
     return module, _made(found(module, name, where), target, where)
@@ -39,8 +39,9 @@ def module_of(file: str, where: str) -> ModuleType:
 def found(module: ModuleType, name: str, where: str, advice: str = "") -> Any:
     """The object of that name in a file; an Error with ``advice`` if there is none."""
     if not hasattr(module, name):
-        names = [key for key in vars(module) if not key.startswith("_")]
-        raise Error(f"[{where}] {module.__file__} has no {name}. It has "
+        names = [key for key, value in vars(module).items()
+                 if not key.startswith("_") and not inspect.ismodule(value)]
+        raise Error(f"[{where}] {module.__file__} does not define {name}. It defines "
                     f"{', '.join(names) or 'nothing'}.{advice}")
     return getattr(module, name)
 
@@ -66,6 +67,6 @@ def _made(thing: Any, target: str, where: str) -> torch.nn.Module:
                     f"{target.rpartition(':')[2]}(...)`, or the model.") from None
     model = thing()
     if not isinstance(model, torch.nn.Module):
-        raise Error(f"[{where}] {target} gave an object of {type(model).__name__}. It must make a "
-                    f"torch.nn.Module.")
+        raise Error(f"[{where}] {target} returned an object of {type(model).__name__}. It must "
+                    f"return a torch.nn.Module.")
     return model

@@ -18,7 +18,7 @@ OPTIMIZERS = {kind.__name__.lower(): kind
 def inputs(texts: list[str], module: ModuleType, where: str) -> tuple:
     """Tensors like ``f32[8,3,224,224]``; without texts the ``inputs`` of the file."""
     return tuple(tensor(text, where) for text in texts) or model_file.inputs(
-        module, where, " Give the arguments with --input.")
+        module, where, " Pass the arguments with --input.")
 
 
 def optimizer(name: str | None, model: torch.nn.Module,

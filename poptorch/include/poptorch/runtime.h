@@ -7,8 +7,8 @@
 //   if (!results) return fail(results.error());
 //   const float* scores = results.value()[0].as<float>();
 //
-// No function throws: what can fail returns a Result. A model runs one call at a time; calls of
-// several threads wait for each other.
+// No function throws: what can fail returns a Result. Several threads may use one model: it runs
+// one call at a time, and the others wait. Models of one file run at the same time.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,7 @@ struct TensorInfo {
 // `[where] what is wrong: both values. What to do.`
 struct Error {
   std::string message;
+  bool is_timeout = false;  // see Model::set_timeout
 };
 
 // A value or an error.
@@ -59,6 +60,10 @@ class Result {
   T& value() { return std::get<T>(content_); }
   const T& value() const { return std::get<T>(content_); }
   const std::string& error() const { return std::get<Error>(content_).message; }
+  bool is_timeout() const {
+    const Error* const error = std::get_if<Error>(&content_);
+    return error != nullptr && error->is_timeout;
+  }
 
  private:
   std::variant<T, Error> content_;
@@ -86,6 +91,11 @@ class Model {
   // One call of forward, and for a training model one step of the optimizer. int64 and float64
   // tensors are narrowed to int32 and float32 where the program has these.
   Result<std::vector<Tensor>> run(const std::vector<Tensor>& tensors);
+
+  // Limits how long a call waits for others and runs, in seconds. A call that takes longer returns
+  // an Error, and the model can run again. poptorch checks the time between operations. An error
+  // for a model whose calls change weights or buffers, as training does.
+  Status set_timeout(double seconds);
 
   // The state_dict of the module.
   Result<std::map<std::string, Tensor>> weights() const;

@@ -56,12 +56,12 @@ def _find(domain: str, name: str, version: int) -> Row:
             return row
     if rows:
         there = " and ".join(f"{row.first} to {row.last}" for row in rows)
-        raise Error(f"[custom_op] {domain}::{name} is there in version {there}, got version "
+        raise Error(f"[custom_op] {domain}::{name} has version {there}, got version "
                     f"{version}. Use one of these.")
     loaded = [f"{op['domain']}::{op['name']} version {op['version']}" for op in _C.custom_ops()]
     near = [text for text in loaded if name in text.split()[0] or domain in text.split("::")[0]]
     near += [f"{there}::{other}" for there, other in ROWS if other == name]
     words = f"There is {', '.join(near)}." if near else \
-        f"Libraries that are loaded have {', '.join(loaded) or 'none'}."
+        f"Loaded libraries define {', '.join(loaded) or 'no operation'}."
     raise Error(f"[custom_op] there is no operation {domain}::{name} in version {version}. {words} "
                 f"Load its library first, with ctypes.cdll.LoadLibrary.")

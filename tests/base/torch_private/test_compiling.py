@@ -53,19 +53,6 @@ def test_graphs_that_aot_autograd_calls():
     assert [compiling.is_direct(metadata, 1) for metadata in found] == [False, False]
 
 
-def test_untraced_functions():
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    inner = compiling.untraced(lambda x: x.sin())
-    torch.compile(lambda x: inner(x + 1) * 2, backend=backend)(torch.ones(2))
-    names = [str(node.target) for graph in graphs for node in graph.graph.nodes]
-    assert len(graphs) == 2 and not any("sin" in name for name in names)
-
-
 def test_dimension_order():
     assert compiling.dimension_order(torch.ones(2, 3)) is None
     assert compiling.dimension_order(torch.ones(2, 3).T) == (1, 0)

@@ -56,5 +56,5 @@ def test_nothing_of_the_operation_is_left(added):
 
 
 def test_how_shows_it(added):
-    assert steps_of(OVERLOAD)[0].what == "taken apart"
-    assert steps_of(aten.heaviside_.default)[0].what.startswith("its functional form is taken")
+    assert steps_of(OVERLOAD)[0].what == "decomposed"
+    assert steps_of(aten.heaviside_.default)[0].what.startswith("its functional form is decomposed")

@@ -171,12 +171,16 @@ def test_there_are_arguments_for_every_row():
 @pytest.mark.parametrize("name", ["softshrink", "hardshrink"])
 @pytest.mark.parametrize("limit", [0.1, 0.3, 0.7])
 def test_what_is_shrunk_by_a_number_that_the_type_has_not(name, limit, dtype):
-    """Eager compares, and subtracts, the number as it is in some of these and rounded in others."""
+    """Eager compares, and subtracts, the number as it is in some of these and rounded in others:
+    in others since torch 2.14."""
+    rounding = {"rtol": torch.finfo(dtype).eps, "atol": limit * torch.finfo(dtype).eps}
     x = torch.cat([torch.randn(500) * limit, torch.tensor([limit, -limit, 1.002 * limit, 0.0])])
     x = x.to(dtype)
     shrunk = getattr(torch.nn.functional, name)
     found, = on_device(lambda x: shrunk(x, limit), (x,), {})
-    assert torch.equal(found, shrunk(x, limit))
+    torch.testing.assert_close(found, shrunk(x, limit), **rounding)
     grad, backward = torch.randn_like(x), getattr(aten, f"{name}_backward").default
     found, = on_device(lambda g, x: backward(g, x, limit), (grad, x), {})
-    assert torch.equal(found, backward(grad, x, limit))
+    # The gradient of an element at the number itself passes, or does not.
+    differs = (found != backward(grad, x, limit)).nonzero().flatten()
+    assert all((x[at].abs() - limit).abs() <= rounding["atol"] for at in differs)

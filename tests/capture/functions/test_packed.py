@@ -227,7 +227,7 @@ def packed(x, n):
     lambda x, n: packed(x, n).batch_sizes.sum(), lambda x, n: x * packed(x, n).data.shape[0],
     lambda x, n: nn.functional.linear(packed(x, n).data, x[:, 0, :4])])
 def test_data_of_unknown_size(use):
-    words = "(?s)size follows from the lengths of each call.*\n  at .*test_packed.py:"
+    words = "(?s)size depends on the lengths of each call.*\n  at .*test_packed.py:"
     module = Function(lambda m, x, n: use(x, n))
     with pytest.raises(poptorch.Error, match=words):
         poptorch.inferenceModel(module, quiet_options())(
