@@ -36,7 +36,7 @@ def test_needs(tmp_path):
     path, _ = exported(tmp_path / "net", Images(), torch.randn(2, 3, 32, 32))
     names = set(run("needs", path).split())
     assert {"kernel._softmax", "kernel.max_pool2d", "ops.softmax", "function.rsqrt",
-            "algorithm.gemm.small", "algorithm.conv.winograd"} <= names
+            "algorithm.gemm.blocked", "algorithm.conv.winograd"} <= names
     assert not {"kernel.gelu", "kernel.sort", "ops.loss", "functions.integer",
                 "algorithm.gemm.bf16_loops", "algorithm.conv.im2col"} & names
     assert "needs takes files" in run("needs", status=2)
