@@ -114,7 +114,7 @@ def test_numbers_beyond_a_type(name):
 
 def test_words_name_the_types():
     module = Function(lambda m, x: F.celu(x))
-    words = (r"\[celu\] \"elu_cpu\" not implemented for 'Int'\. PyTorch refuses "
+    words = (r"\[celu\] \"elu_cpu\" not implemented for 'Int'\. Eager PyTorch refuses "
              r"torch\.nn\.functional\.celu\(int32\[2, 3\]")
     with pytest.raises(poptorch.Error, match=words):
         capture(module, (torch.ones(2, 3, dtype=torch.int32),), training=False)
