@@ -108,7 +108,12 @@ def judged(result: str, reason: str, refusal: str | None = None) -> str:
 
 
 def measured(build: Callable, seed: int) -> dict[str, float]:
-    """The time of a training step in eager and by poptorch, and the share of opaque operations."""
+    """The time of a training step in eager and by poptorch, and the share of opaque operations.
+
+    On one thread: where several share their cores with other programs, those that wait spin.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     network = build()
     (inputs,), module = network.batches(1, seed), copy.deepcopy(network.module).train()
@@ -127,6 +132,7 @@ def measured(build: Callable, seed: int) -> dict[str, float]:
             begin = time.perf_counter()
             run()
             times[name].append((time.perf_counter() - begin) * 1e3)
+    torch.set_num_threads(threads)
     counts = poptorch.analyze(model, *inputs).counts
     model.destroy()
     return {**{name: min(found) for name, found in times.items()},
