@@ -3,9 +3,7 @@
 import contextlib
 import copy
 import pickle
-import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,9 @@ from torch import nn
 import poptorch
 from tests.fuzz.judge import budget
 from tests.helpers import quiet_options, relative_error
+from tests.threads import at_once, frequent_switches
 
-WAIT_S = 300
+pytestmark = pytest.mark.usefixtures(frequent_switches.__name__)
 
 
 class Trained(nn.Module):
@@ -151,35 +150,6 @@ def halve(module):
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.mul_(0.5)
-
-
-@pytest.fixture(autouse=True)
-def frequent_switches():
-    """Threads change places every few steps, as they do rarely otherwise."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
-def at_once(functions):
-    """Runs functions in a thread each, all at once; raises the first error of any."""
-    errors, barrier = [], threading.Barrier(len(functions))
-
-    def work(function):
-        try:
-            function(barrier)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(f,), daemon=True) for f in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
-    assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
-    if errors:
-        raise errors[0]
 
 
 @budget(12)

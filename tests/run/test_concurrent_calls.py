@@ -1,42 +1,20 @@
 """Several threads that call one executor, or executors of one file."""
 
-import sys
-import threading
-
 import pytest
 import torch
 
 import poptorch
 from tests.helpers import quiet_options
+from tests.threads import at_once, frequent_switches
+
+pytestmark = pytest.mark.usefixtures(frequent_switches.__name__)
 
 THREADS, CALLS = 4, 50
 
 
-@pytest.fixture(autouse=True)
-def frequent_switches():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
 def in_threads(work):
     """Calls ``work(number)`` in a thread each; raises the first error."""
-    errors = []
-
-    def guarded(number):
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    at_once([lambda barrier, number=number: work(number) for number in range(THREADS)])
 
 
 def network():
