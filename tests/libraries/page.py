@@ -22,8 +22,8 @@ tests](../../../tests/README.md#the-numeric-rule).
   not within the tolerance; *fails*: any other exception.
 - **opaque**: the share of operations that the device leaves to PyTorch's own operators.
 """
-_TIMES = """- **eager**, **poptorch**: the shortest time of several training steps on one thread,
-  in ms. The models are tiny, so calls take most of the time, not arithmetic.
+_TIMES = """- **eager**, **poptorch**: the shortest time of several training steps, in ms, on one
+  thread. The models are tiny, so calls take most of the time, not arithmetic.
 """
 
 
