@@ -48,7 +48,8 @@ def _emit(e, program, gradients: dict, layout: StepLayout, factor: GradientFacto
                      "f64", [layout.width])
     values = {}
     for what, node in captured.inputs.items():
-        if node.users or node in captured.results.values():
+        # A state that step() only writes is one of the program all the same.
+        if what[0] == "state" or node.users or node in captured.results.values():
             values[node] = _source(e, program, gradients, layout, factor, gathered, what, stream)
     nodes = StepNodes(e)
     nodes.values = values

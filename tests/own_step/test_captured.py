@@ -337,6 +337,21 @@ def test_states_that_are_copies_of_parameters():
             both.check_states()
 
 
+def test_states_that_are_only_written():
+    class Last(zoo.Own):
+        def update(self, p, grad, state, group):
+            if not state:
+                state["last"] = torch.zeros_like(p)
+            state["last"].copy_(grad * 2)
+            p.sub_(state["last"] * group["lr"])
+
+    with wide():
+        both = Beside(Last, options(2, 2, iterations=2))
+        both.train(3)
+        both.check()
+        both.check_states()
+
+
 # -- types ----------------------------------------------------------------------------------------
 
 
