@@ -115,8 +115,8 @@ def views(slot: Slot | None, layout: tuple) -> list[torch.Tensor]:
 
 
 def send_descriptor(connection: Connection, fd: int) -> None:
-    """Sends a file descriptor. That of multiprocessing waits for an answer from Python 3.14 on, which
-    another thread that reads the connection would take."""
+    """Sends a file descriptor. From Python 3.14 on, the function of multiprocessing waits for an
+    answer, which another thread that reads the connection would take."""
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         socket.send_fds(end, [b"F"], [fd])
 
