@@ -212,7 +212,8 @@ def test_workers_get_what_torch_takes():
         torch.utils.data.get_worker_info().dataset.tensors[0].fill_(worker + 7)
 
     loader = poptorch.DataLoader(options(), numbers(), batch_size=10, num_workers=1,
-                                 worker_init_fn=init, prefetch_factor=4, timeout=60)
+                                 worker_init_fn=init, prefetch_factor=4, timeout=60,
+                                 multiprocessing_context="fork")
     assert values(loader) == [7] * 20 and loader.prefetch_factor == 4
 
 
@@ -243,7 +244,8 @@ from tests.existing_programs.test_data import FORK, Traced
 data = Traced()
 data.channel.instrument(data, "load")
 loader = poptorch.DataLoader(poptorch.Options(), data, batch_size=2, num_workers=2,
-                             mode=poptorch.{mode}, async_options=FORK)
+                             mode=poptorch.{mode}, async_options=FORK,
+                             multiprocessing_context="fork")
 assert [x.tolist() for x in loader] == [[0, 1], [2, 3]]
 loader.terminate()
 """

@@ -67,7 +67,8 @@ net = Net()
 model = poptorch.trainingModel(net, options, optimizer(net.parameters(), lr=1e-9))
 model(torch.zeros(16, 1), torch.zeros(16, 1))
 for epoch in range(2):
-    loader = poptorch.DataLoader(options, Data(), batch_size=16, num_workers=2)
+    loader = poptorch.DataLoader(options, Data(), batch_size=16, num_workers=2,
+                                 multiprocessing_context="fork")
     for x, y in loader:
         out, loss = model(x, y)
         assert torch.isfinite(loss)
