@@ -18,10 +18,10 @@
 #include "rewrite/edit.h"
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/loading/not_linked.h"
 #include "support/mutant.h"
-#include "support/not_linked.h"
-#include "support/settings.h"
-#include "support/switches.h"
+#include "support/settings/settings.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::assemble {
 

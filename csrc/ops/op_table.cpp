@@ -4,10 +4,10 @@
 #include <unordered_map>
 
 #include "ops/annotation.h"
-#include "ops/fused.h"
-#include "support/at_load.h"
+#include "ops/families/fused.h"
 #include "support/error.h"
-#include "support/not_linked.h"
+#include "support/loading/at_load.h"
+#include "support/loading/not_linked.h"
 
 namespace poptorch::ops {
 

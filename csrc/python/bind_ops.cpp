@@ -6,18 +6,18 @@
 #include <optional>
 #include <string>
 
-#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/bf16/bf16x3.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/simd/isa.h"
 #include "ops/annotation.h"
-#include "ops/custom.h"
+#include "ops/custom/custom.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
 #include "ops/op_def.h"
 #include "ops/work.h"
 #include "python/bind.h"
 #include "support/error.h"
-#include "support/settings.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::python {
 
