@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import poptorch
-from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, resolve
+from tests.api.options.option_cases import BY_NAME, CASES, ENVIRONMENT, resolve
 from tests.fuzz.judge import attempt, budget
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no effect and will be removed",

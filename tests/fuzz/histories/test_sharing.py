@@ -1,6 +1,6 @@
 """Executors of one module in any order: whose weights each of them computes with.
 
-The weights are large enough to be read in the host's pages (csrc/run/shared_pages.h).
+The weights are large enough to be read in the host's pages (csrc/run/memory/shared_pages.h).
 """
 
 import copy
@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from torch import nn
 
 import poptorch
+from tests.fuzz.histories.weight_rule import Holder, Rule
 from tests.fuzz.judge import FACTOR, attempt, budget
-from tests.fuzz.weight_rule import Holder, Rule
 from tests.helpers import quiet_options, relative_error
 
 WIDTH = 512  # of a weight of 1 MiB

@@ -370,7 +370,7 @@ def test_threads_release_and_restore():
 def test_a_fork_ends_without_the_workers():
     print(run_python("""
 import gc, os, torch
-from tests.run.test_host_forms import faulty
+from tests.run.host.test_host_forms import faulty
 driver = faulty("micro", 1)
 driver(p=torch.rand(12, 2000), q=torch.rand(12, 2000))
 child = os.fork()

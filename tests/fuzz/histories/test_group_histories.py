@@ -12,9 +12,9 @@ from torch import nn
 import poptorch
 from poptorch import CommGroupType, VariableRetrievalMode
 from poptorch._weights import watched
-from tests.fuzz.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
+from tests.fuzz.histories.executor_histories import MOST, TOLERANCE, ExecutorHistories, WithLoss
+from tests.fuzz.histories.weight_rule import Holder
 from tests.fuzz.judge import budget
-from tests.fuzz.weight_rule import Holder
 from tests.helpers import quiet_options
 
 RATE = 0.125

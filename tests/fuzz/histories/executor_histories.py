@@ -11,7 +11,7 @@ from torch import nn
 import poptorch
 from poptorch._base.torch_private.basic import plain_access
 from poptorch._weights import watched
-from tests.fuzz.weight_rule import Rule
+from tests.fuzz.histories.weight_rule import Rule
 
 MOST = 4  # executors at a time
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}

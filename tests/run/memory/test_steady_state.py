@@ -58,7 +58,7 @@ print(json.dumps([*((m - f) / steps for m, f in zip(many, few)), convolutions]))
 @pytest.fixture(scope="module")
 def counting_library(tmp_path_factory):
     path = tmp_path_factory.mktemp("count") / "count_allocations.so"
-    source = ROOT / "tests" / "run" / "count_allocations.c"
+    source = ROOT / "tests" / "run" / "memory" / "count_allocations.c"
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", path, source], check=True)
     return path

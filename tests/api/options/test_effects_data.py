@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.effects import Counter, Scale, gradient, ir
+from tests.api.options.effects import Counter, Scale, gradient, ir
 from tests.helpers import quiet_options as quiet
 
 MODES = poptorch.OutputMode

@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from poptorch import CommGroupType
-from tests.api.test_replica_grouping import GROUPED, Net, group
+from tests.api.weights.test_replica_grouping import GROUPED, Net, group
 from tests.helpers import quiet_options
 
 

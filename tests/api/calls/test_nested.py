@@ -8,7 +8,7 @@ import torch
 from torch.utils import _pytree as torch_pytree
 
 import poptorch
-from tests.api.model_output import Output
+from tests.api.calls.model_output import Output
 from tests.helpers import quiet_options
 
 Pair = collections.namedtuple("Pair", "first second")

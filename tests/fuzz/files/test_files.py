@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tests.fuzz import file_models
-from tests.fuzz.damage import damages, moved, packed, unpacked
-from tests.fuzz.file_runner import Runner, Task
+from tests.fuzz.files import file_models
+from tests.fuzz.files.damage import damages, moved, packed, unpacked
+from tests.fuzz.files.file_runner import Runner, Task
 from tests.fuzz.judge import ACCIDENT, budget
 
 MOST_BYTES = 3 << 29

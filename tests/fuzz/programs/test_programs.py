@@ -66,7 +66,7 @@ def test_fresh_programs(seed, tell):
     assert {finding.kind for _, _, finding in tally.found} <= {"wrong"}, shown
     assert len(tally.found) <= at_most(WRONG, tally.judged), (
         f"{shown}\n\n`python -m tests.fuzz.programs --replay SEED` shrinks a program. Keep what it "
-        f"prints as a file of tests/fuzz/programs/cases.")
+        f"prints as a file in a folder of tests/fuzz/programs/cases.")
     assert sum(tally.refused.values()) <= at_most(REFUSED, tally.judged), tally
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.effects import Scale
+from tests.api.options.effects import Scale
 from tests.helpers import quiet_options as quiet
 
 

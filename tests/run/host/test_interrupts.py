@@ -27,7 +27,7 @@ def interruptible():
 
 
 def check_many(kind: str, count: int, seed: int) -> None:
-    command = [sys.executable, "-m", "tests.run.interrupted", kind, str(count), str(seed)]
+    command = [sys.executable, "-m", "tests.run.host.interrupted", kind, str(count), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 10 * count)
     assert done.returncode == 0, done.stderr
     came, _, of = done.stdout.split()[-3:]

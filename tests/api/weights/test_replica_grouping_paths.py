@@ -7,7 +7,7 @@ import torch
 
 import poptorch
 from poptorch import CommGroupType, Error
-from tests.api.test_replica_grouping import GROUPED, GROUPS, ONE, Net, group, options
+from tests.api.weights.test_replica_grouping import GROUPED, GROUPS, ONE, Net, group, options
 from tests.helpers import check_equal_bits
 
 

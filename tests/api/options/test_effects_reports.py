@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.effects import Scale, ir
+from tests.api.options.effects import Scale, ir
 from tests.helpers import quiet_options as quiet
 from tests.helpers import run_python
 

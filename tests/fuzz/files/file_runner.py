@@ -1,7 +1,7 @@
 """A process that loads files and runs them, so that a crash or a hang ends it and not the tests.
 
-``python -m tests.fuzz.file_runner`` answers each line of JSON, a :class:`Task`, by one line: the
-hash of the result or the message of the error, and the memory that it took.
+``python -m tests.fuzz.files.file_runner`` answers each line of JSON, a :class:`Task`, by one line:
+the hash of the result or the message of the error, and the memory that it took.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import sys
 import torch
 
 import poptorch
-from tests.fuzz import file_models
+from tests.fuzz.files import file_models
 from tests.helpers import ROOT, flatten
 
 
@@ -111,7 +111,7 @@ class Runner:
     def _start(self) -> None:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.file_runner"], cwd=ROOT, env=env,
+            [sys.executable, "-m", "tests.fuzz.files.file_runner"], cwd=ROOT, env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def stop(self) -> None:

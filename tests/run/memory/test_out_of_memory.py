@@ -46,7 +46,7 @@ print("right")
 @pytest.fixture(scope="module")
 def failing_library(tmp_path_factory):
     path = tmp_path_factory.mktemp("fail") / "fail_allocations.so"
-    source = ROOT / "tests" / "run" / "fail_allocations.c"
+    source = ROOT / "tests" / "run" / "memory" / "fail_allocations.c"
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", path, source], check=True)
     return path

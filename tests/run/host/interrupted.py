@@ -1,7 +1,8 @@
-"""Ctrl-C at random times, in a process of its own: ``python -m tests.run.interrupted kind n seed``.
+"""Ctrl-C at random times, in a process of its own.
 
-Ends with a nonzero status at the first thing that is not as it should be; prints how many
-interrupts came before the end of the work that they interrupt.
+``python -m tests.run.host.interrupted kind n seed`` ends with a nonzero status at the first thing
+that is not as it should be; prints how many interrupts came before the end of the work that they
+interrupt.
 """
 
 import os

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.api.documented import FUNCTIONS, MEMBERS, PROPERTIES, find
+from tests.api.names.documented import FUNCTIONS, MEMBERS, PROPERTIES, find
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from poptorch._base.logging import logger
-from tests.fuzz import file_models
+from tests.fuzz.files import file_models
 from tests.fuzz.judge import FACTOR
 
 EXAMPLES = 40

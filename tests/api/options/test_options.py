@@ -12,7 +12,7 @@ import torch
 import poptorch
 from poptorch._base.unimplemented import LATER
 from poptorch._runtime import settings
-from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
+from tests.api.options.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
 
 GROUPS = [poptorch.Options, *(type(g) for n, g in poptorch.Options()._groups.items()
                               if n != "_Popart")]
