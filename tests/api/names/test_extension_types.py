@@ -1,4 +1,4 @@
-"""``poptorch/_C.pyi`` and the extension name the same things."""
+"""``poptorch/_C.pyi`` and ``_C_tensors.pyi`` name the same things as the extension."""
 
 import ast
 import inspect
@@ -6,13 +6,16 @@ import inspect
 from poptorch import _C
 from tests.helpers import ROOT
 
+STUBS = ("_C.pyi", "_C_tensors.pyi")
+
 
 def names_of_stub():
-    """Functions and classes of the stub; a class with the names of its members."""
-    tree = ast.parse((ROOT / "poptorch" / "_C.pyi").read_text())
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    """Functions and classes of the stubs; a class with the names of its members."""
+    trees = [ast.parse((ROOT / "poptorch" / name).read_text()) for name in STUBS]
+    nodes = [node for tree in trees for node in tree.body]
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     classes = {}
-    for node in tree.body:
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             members = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
             members |= {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
