@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.helpers import quiet_options
+from tests.helpers import Applied, quiet_options
 
 pages = []
 calls = []
@@ -118,17 +118,6 @@ def test_what_it_allocates_is_not_overwritten():
     with torch.no_grad():
         y = torch.relu(net.layer(x))
     torch.testing.assert_close(kept[0], y ** 3 * 0.5)
-
-
-class Applied(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 def test_lists_of_tensors():

@@ -24,11 +24,6 @@ class BoxesParser(poptorch.ICustomArgParser):
         return Boxes(next(tensor_iterator))
 
 
-@pytest.fixture(autouse=True)
-def no_parsers(monkeypatch):
-    monkeypatch.setattr("poptorch.custom_args._parsers", {})
-
-
 def test_register():
     assert parser_for(Boxes) is None
     first, second = BoxesParser(), BoxesParser()

@@ -114,11 +114,6 @@ class Make(torch.nn.Module):
 X = torch.arange(6.0).reshape(2, 3)
 
 
-@pytest.fixture(autouse=True)
-def no_parsers(monkeypatch):
-    monkeypatch.setattr("poptorch.custom_args._parsers", {})
-
-
 @pytest.mark.parametrize("kind", MAKERS)
 def test_results(kind, tmp_path):
     model = poptorch.inferenceModel(Make(kind), quiet_options())

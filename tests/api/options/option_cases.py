@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 
 import poptorch
@@ -128,12 +129,18 @@ CASES = [
          (3,)),
     Case("Jit.traceModel", (False,), {"trace_model": False}),
 ]
-ENVIRONMENT = {"OPTION_CASE_SIZE": "3", "OPTION_CASE_RANK": "2"}
 BY_NAME = {case.name: case for case in CASES}
 
 # Public methods of the groups that set no option.
 OTHER_METHODS = {"anchorMode", "checkIsFrozen", "toDict", "fromDict", "clone", "defaultOutputMode",
                  "loadFromFile", "set", "setPatterns", "check_known"}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """The variables that ``Distributed.setEnvVarNames`` is given in ``CASES``."""
+    monkeypatch.setenv("OPTION_CASE_SIZE", "3")
+    monkeypatch.setenv("OPTION_CASE_RANK", "2")
 
 
 def resolve(options: poptorch.Options, name: str) -> tuple[OptionGroup, Any]:

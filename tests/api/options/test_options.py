@@ -12,19 +12,19 @@ import torch
 import poptorch
 from poptorch._base.unimplemented import LATER
 from poptorch._runtime import settings
-from tests.api.options.option_cases import BY_NAME, CASES, ENVIRONMENT, OTHER_METHODS, resolve
+from tests.api.options.option_cases import (  # noqa: F401  (environment is a fixture)
+    BY_NAME,
+    CASES,
+    OTHER_METHODS,
+    environment,
+    resolve,
+)
 
 GROUPS = [poptorch.Options, *(type(g) for n, g in poptorch.Options()._groups.items()
                               if n != "_Popart")]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 # What is deprecated says so each time; test_deprecated_setters_say_so looks at that.
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no effect and will be removed")
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
 
 
 def changed(case):

@@ -15,18 +15,10 @@ from poptorch import Error
 from tests.helpers import Cases, quiet_options, run_python
 from tests.run.drive import Driver
 from tests.run.random_program import Program
+from tests.threads import module_threads  # noqa: F401  (sets THREADS)
 
 FORMS = ("replicas", "micro")
-THREADS = 3
-
-
-@pytest.fixture(autouse=True)
-def threads():
-    """As many as workers; more than the machine may have processors."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    yield
-    torch.set_num_threads(before)
+THREADS = 3  # as many as workers
 
 
 class Net(nn.Module):

@@ -18,19 +18,11 @@ from poptorch import Error
 from tests.fuzz.judge import budget
 from tests.helpers import Cases, check_equal_bits, quiet_options
 from tests.tasks.test_models import COLUMNS, Net, compiled, programs
+from tests.threads import module_threads  # noqa: F401  (sets THREADS)
 
 FORMS = ("literal", "stages")
 THREADS = 4
 STRESS_RUNS = int(os.environ.get("POPTORCH_STRESS", "0"))  # `make stress`; 0: for some seconds
-
-
-@pytest.fixture(autouse=True)
-def threads():
-    """More than the machine may have processors."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    yield
-    torch.set_num_threads(before)
 
 
 class Chain(nn.Module):
