@@ -152,6 +152,11 @@ std::string report_name(const ir::Op& op) {
   return op.name == ir::op::aten ? op.attrs.get_string(ir::attr::overload) : op.name.str();
 }
 
+bool is_view(const ir::Op& op) {
+  const OpDef* row = find_op(op.name);
+  return row != nullptr && row->view;
+}
+
 bool is_move(const ir::Op& op) {
   return op.name == ir::op::ipu_copy || op.name == ir::op::remote_store ||
          op.name == ir::op::remote_load || op.name == ir::op::stash;

@@ -188,6 +188,7 @@ py::dict row_dict(const ops::OpDef& row) {
   out["inplace"] = row.inplace;
   out["effects"] = row.effects;
   out["random"] = row.random;
+  out["view"] = row.view;
   out["lowered"] = row.lowered;
   out["infers"] = row.infer != nullptr;
   out["counts_flops"] = row.flops != nullptr || row.elementwise;

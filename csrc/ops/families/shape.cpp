@@ -209,7 +209,8 @@ OpDef row(std::string name, std::vector<std::string> aten, std::string doc,
           .infer = infer,
           .flops = none,
           .bytes = bytes,
-          .strided = Strided::all};
+          .strided = Strided::all,
+          .view = bytes == none};
 }
 
 std::vector<OpDef> view_like_ops() {

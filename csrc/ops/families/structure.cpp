@@ -159,6 +159,7 @@ std::vector<OpDef> structure_ops() {
        .flops = none,
        .bytes = none,
        .strided = Strided::all,
+       .view = true,
        .lowered = true},
       {.name = "contiguous",
        .doc = "A row-major copy of `x`.",
