@@ -1,5 +1,5 @@
-"""Golden cases of the passes: ``<pass>/<behavior>.ir`` says what to run and what comes out. Those of
-other steps are ``<behavior>.ir``.
+"""Golden cases of the passes: ``<pass>/<behavior>.ir`` says what to run and what comes out. Those
+of other steps are ``<behavior>.ir``.
 
 Those that begin with ``amx_`` hold where products run on the CPU's unit for bfloat16, those that
 begin with ``loops_`` where they are computed by loops of our own, and those that begin with

@@ -119,7 +119,8 @@ class Assembler {
       const auto found = direct.find(base);
       if (found == direct.end() || found->second != op.get()) continue;
       directs_.emplace(base, static_cast<int>(program_.directs.size()));
-      program_.directs.push_back({interface_.stream_of(*op, value, steps), plan::addr_of(*base), {}});
+      const int stream = interface_.stream_of(*op, value, steps);
+      program_.directs.push_back({stream, plan::addr_of(*base), {}});
       if (!is_input) add_bind(*op, *base, block);
     }
   }

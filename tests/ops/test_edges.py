@@ -91,7 +91,8 @@ class Marked(torch.nn.Module):
 @pytest.mark.parametrize("wrong", [1.5, -0.5, float("nan"), float("inf")])
 def test_what_is_no_probability(wrong, reduction, dtype):
     model = poptorch.inferenceModel(
-        Applied(lambda x: F.binary_cross_entropy(x, x.round(), reduction=reduction)), quiet_options())
+        Applied(lambda x: F.binary_cross_entropy(x, x.round(), reduction=reduction)),
+        quiet_options())
     x = torch.linspace(0, 1, 9, dtype=dtype)
     expected = F.binary_cross_entropy(x, x.round(), reduction=reduction)
     for _ in range(2):

@@ -62,7 +62,7 @@ def test_inplace_names_operands():
                     assert all(0 <= i < len(row["operands"]) for i in candidates)
 
 
-VIEWS = {"diagonal": "{} : f32[2]", "expand": "{size=[4,2,3]} : f32[4,2,3]",
+VIEWS = {"diagonal": ": f32[2]", "expand": "{size=[4,2,3]} : f32[4,2,3]",
          "permute": "{dims=[1,0]} : f32[3,2]", "reshape": "{size=[6]} : f32[6]",
          "slice": "{end=1} : f32[1,3]"}
 
@@ -70,7 +70,7 @@ VIEWS = {"diagonal": "{} : f32[2]", "expand": "{size=[4,2,3]} : f32[4,2,3]",
 def test_rows_of_views_become_views():
     assert {row["name"] for row in ROWS if row["view"]} == {*VIEWS, "view"}
     for name, rest in VIEWS.items():
-        source = f"graph net {{\n  %x = input {{index=0}} : f32[2,3]\n  %0 = {name} %x {rest}\n" \
+        source = f"graph net {{\n  %x = stream_in {{stream=\"x\"}} : f32[2,3]\n  %0 = {name} %x {rest}\n" \
                  f"  output %0\n}}\n"
         module = _C.parse(source)
         _C.run_passes(module, ["views"])
