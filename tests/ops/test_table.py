@@ -70,9 +70,10 @@ VIEWS = {"diagonal": ": f32[2]", "expand": "{size=[4,2,3]} : f32[4,2,3]",
 def test_rows_of_views_become_views():
     assert {row["name"] for row in ROWS if row["view"]} == {*VIEWS, "view"}
     for name, rest in VIEWS.items():
-        source = f"graph net {{\n  %x = stream_in {{stream=\"x\"}} : f32[2,3]\n  %0 = {name} %x {rest}\n" \
-                 f"  output %0\n}}\n"
-        module = _C.parse(source)
+        module = _C.parse("graph net {\n"
+                          '  %x = stream_in {stream="x"} : f32[2,3]\n'
+                          f"  %0 = {name} %x {rest}\n"
+                          "  output %0\n}\n")
         _C.run_passes(module, ["views"])
         assert " view %x " in module.text() and f" {name} " not in module.text(), name
 
