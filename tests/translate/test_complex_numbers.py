@@ -160,7 +160,7 @@ def test_complex128_becomes_complex64():
     found = inference(lambda z: (z * 2, z.real), z)
     assert [x.dtype for x in found] == [torch.complex64, torch.float32]
     assert torch.equal(found[0], (z * 2).to(torch.complex64))
-    words = re.escape("[arguments.0] the value 1e+300 does not fit into")
+    words = re.escape("[inputs.0] the value 1e+300 does not fit into")
     with pytest.raises(poptorch.Error, match=words):
         inference(lambda z: z * 2, z + 1e300)
     with testing.wide():

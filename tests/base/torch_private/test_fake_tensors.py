@@ -9,6 +9,12 @@ import torch
 from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 
+
+@pytest.fixture
+def mode():
+    return fake_tensors.new_fake_mode()
+
+
 # What the module imports for itself.
 _OWN = {"FakeTensor", "fast_detach", "in_kernel_invocation_manager", "map_only", "partial"}
 

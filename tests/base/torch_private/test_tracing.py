@@ -12,6 +12,12 @@ from torch.utils import checkpoint as checkpointing
 from poptorch._base.torch_private import fake_tensors
 from poptorch._base.torch_private import tracing as private
 
+
+@pytest.fixture
+def mode():
+    return fake_tensors.new_fake_mode()
+
+
 # What the module imports for itself.
 _OWN = {"TorchDispatchMode", "has_symbolic_sizes", "map_only",
         "temporarily_clear_interpreter_stack"}
