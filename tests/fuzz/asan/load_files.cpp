@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -60,7 +61,8 @@ int main() {
   std::string line;
   while (std::getline(std::cin, line)) {
     std::string answer = answer_to(poptorch::split(line, '\t'));
-    std::replace(answer.begin(), answer.end(), '\n', ' ');
+    const auto is_control = [](unsigned char letter) { return std::iscntrl(letter) != 0; };
+    std::replace_if(answer.begin(), answer.end(), is_control, ' ');
     std::fprintf(answers, "%s\n", answer.c_str());
     std::fflush(answers);
   }
