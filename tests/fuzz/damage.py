@@ -301,7 +301,8 @@ def damages(draw, data: bytes, others: dict[str, bytes]):
                                           "swap", "foreign"])
     is_signed = draw.randint(0, 9) > 0
     names = sorted(members)
-    name = draw.choice(names + ["plan.ir", "interface.json", "model.json"])
+    large = [name for name in ("plan.ir", "interface.json", "model.json") if name in members]
+    name = draw.choice(names + large)
     twice = []
     if kind == "content":
         members[name] = damaged_member(draw, name, members[name])
