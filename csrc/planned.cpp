@@ -175,7 +175,7 @@ std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
       assemble::assemble(*module, assemble_options(options), std::move(prepared));
   return make_executable(*module, std::move(program), options, std::move(known));
 } catch (const InternalError& error) {
-  throw UserError(error.rule);
+  throw BrokenText(error.rule);
 }
 
 }  // namespace poptorch

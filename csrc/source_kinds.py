@@ -90,7 +90,7 @@ def has_shared_state(source):
 def reads_files(source):
     """Whether a source reads files of compiled models, or checks the plan in them."""
     return source.startswith(
-        ("csrc/runtime/", "csrc/ir/", "csrc/plan/", "csrc/assemble/", "tests/"))
+        ("csrc/program/", "csrc/runtime/", "csrc/ir/", "csrc/plan/", "csrc/assemble/", "tests/"))
 
 
 def precompiled_header(source):

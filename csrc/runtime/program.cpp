@@ -8,6 +8,7 @@
 
 #include "ir/constants_file.h"
 #include "ir/text.h"
+#include "planned.h"
 #include "run/elements.h"
 #include "runtime/formats.h"
 #include "runtime/json.h"
@@ -26,6 +27,13 @@ std::mutex& loading() {
   return mutex;
 }
 
+[[noreturn]] void throw_damaged_plan(const Archive& archive, const UserError& error) {
+  const std::string words = error.what();
+  throw_user_error(concat("[load] ", archive.path(), " is damaged: its plan.ir is not what ",
+                          "poptorch writes (", words.substr(0, words.find('\n')),
+                          "). Export the model again."));
+}
+
 std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOptions& options) {
   const std::lock_guard lock(loading());
   std::unique_ptr<ir::Module> constants;
@@ -35,7 +43,17 @@ std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOpt
   const std::string text(archive["plan.ir"]);
   Reports known;
   known.texts.emplace_back("plan", text);
-  return compile_planned(ir::parse(text, constants.get()), options, std::move(known));
+  std::unique_ptr<ir::Module> module;
+  try {
+    module = ir::parse(text, constants.get());
+  } catch (const UserError& error) {
+    throw_damaged_plan(archive, error);
+  }
+  try {
+    return compile_planned(std::move(module), options, std::move(known));
+  } catch (const BrokenText& error) {
+    throw_damaged_plan(archive, error);
+  }
 }
 
 }  // namespace
@@ -154,12 +172,14 @@ void Program::load_weights() {
   if (archive_.has("weights.safetensors")) {
     stored_ = read_safetensors(archive_["weights.safetensors"], path_);
   }
-  for (const auto& [path, name] : document_.weights) {
+  const auto stored = [&](const std::string& name) -> const View& {
     const auto value = stored_.find(name);
     USER_CHECK(value != stored_.end(), "[load] ", path_, " has no weight ", name,
                ". Export the model again.");
-    write_weight(path, value->second);
-  }
+    return value->second;
+  };
+  for (const auto& [path, name] : document_.weights) write_weight(path, stored(name));
+  for (const auto& [name, member] : document_.state_dict) stored(member);
 }
 
 void Program::load_device_state() {
