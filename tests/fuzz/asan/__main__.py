@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy
 
 import poptorch
-from tests.fuzz import damage, file_models
+from tests.fuzz.files import damage, file_models
 from tests.helpers import ROOT
 
 FOLDER = ROOT / "build" / "asan"
