@@ -107,7 +107,7 @@ class Folder:
     @staticmethod
     def warn(path: Path, error: Exception) -> None:
         """Warns of an entry that cannot be used."""
-        what = (str(error).partition("] ")[2] or str(error)).replace(f"{path} ", "")
+        what = (str(error).partition("] ")[2] or str(error)).replace(f"{path} ", "it ")
         logger.warning("[cache] the entry %s cannot be used: %s poptorch compiles the model and "
                        "replaces the entry.", path, what.partition(". ")[0] + ".")
 
@@ -116,6 +116,9 @@ class Folder:
         members = {name: data for name, data in members_of(executable).items() if data}
         facts = {"facts": key.facts, "ipus": executable.ipus, **vars(about)}
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise Error(f"[cache] {self.path} is not a folder. Pass one to "
+                            f"enableExecutableCaching().")
             self.path.mkdir(parents=True, exist_ok=True)
             archive.write(self.path_of(key), "", members, facts, ENTRY)
         except (Error, OSError) as error:
