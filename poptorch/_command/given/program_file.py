@@ -90,7 +90,8 @@ class Program:
                 importlib.import_module(name)
         is_made = "model" in file and not has_code
         try:
-            with stand_ins.made(file) if is_made else contextlib.nullcontext():
+            self._stand_ins = stand_ins.made(file) if is_made else {}
+            with stand_ins.found_by_name(self._stand_ins):
                 self.executor = loaded(file, None)
                 structure = file.document("interface")["arguments"]["structure"]
                 self._structure = Structure.from_data(structure, "arguments")
@@ -115,6 +116,14 @@ class Program:
         """Calls the program with tensors in the order of ``inputs``; the tensors of its results."""
         args, kwargs = self._call(tensors)
         return Structure.of(self.executor(*args, **kwargs))[0]
+
+    def save(self, path: str) -> str:
+        """Writes the program with its state, also where the classes of its module are not imported.
+
+        Returns the path.
+        """
+        with stand_ins.found_by_name(self._stand_ins):
+            return self.executor.save(path)
 
     def check(self, number: int, tensor: torch.Tensor, path: str, where: str) -> None:
         """An Error unless a tensor is of the type that an input has."""
