@@ -27,8 +27,8 @@ def add_arguments(parser) -> None:
         part.add_argument("--dir", default=os.environ.get("POPTORCH_CACHE_DIR"),
                           help="the folder; default: POPTORCH_CACHE_DIR")
         if name == "prune":
-            part.add_argument("--max-bytes", type=_bytes, help="also remove the entries that have not "
-                              "been used for longest, until so many bytes are left; 0: all")
+            part.add_argument("--max-bytes", type=_bytes, help="also remove the entries that have "
+                              "not been used for longest, until so many bytes are left; 0: all")
         if name == "why":
             part.add_argument("entry", nargs="?", help="the beginning of its name; default: the "
                               "one that was compiled last")
@@ -68,8 +68,8 @@ def why(arguments) -> None:
                     f"the entries.")
     entry = _opened(chosen)
     if entry is None:
-        raise Error(f"[cache] the entry {_name(chosen)} is damaged. `python -m poptorch cache prune` "
-                    f"removes it; the next compilation writes it again.")
+        raise Error(f"[cache] the entry {_name(chosen)} is damaged. `python -m poptorch cache "
+                    f"prune` removes it; the next compilation writes it again.")
     made = chosen.stat().st_mtime_ns
     others = [_opened(path) for path in paths if path != chosen and path.stat().st_mtime_ns <= made]
     other = nearest(entry, list(filter(None, others)))

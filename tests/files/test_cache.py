@@ -210,8 +210,8 @@ def test_a_damaged_entry_is_replaced_with_one_warning(damage, tmp_path, compiles
 def test_a_folder_that_cannot_be_written_to(tmp_path, compiles, log):
     (tmp_path / "file").write_text("")
     first, _ = train(options(tmp_path / "file"))
-    assert f"[cache] the compiled program is not kept: {tmp_path}/file is not a folder. Pass one to " \
-        "enableExecutableCaching()." in "\n".join(log())
+    assert f"[cache] the compiled program is not kept: {tmp_path}/file is not a folder. Pass " \
+        "one to enableExecutableCaching()." in "\n".join(log())
     plain, _ = train(quiet_options(randomSeed=3))
     assert equal(first, plain) and (tmp_path / "file").read_text() == ""
 
