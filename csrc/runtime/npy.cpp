@@ -118,7 +118,8 @@ std::string write_npy(const View& tensor) {
   std::string shape;
   for (const int64_t size : tensor.shape) shape += concat(shape.empty() ? "" : ", ", size);
   if (tensor.shape.size() == 1) shape += ',';
-  const char order = ir::item_bytes(tensor.dtype) == 1 ? '|' : '<';
+  const bool has_order = ir::item_bytes(tensor.dtype) > 1 && tensor.dtype != DType::bf16;
+  const char order = has_order ? '<' : '|';  // as NumPy writes it
   std::string header = concat("{'descr': '", order, row->first, "', 'fortran_order': False, ",
                               "'shape': (", shape, "), }");
   constexpr size_t before = 10, alignment = 64;

@@ -88,9 +88,11 @@ class Program:
                 model_file.module_of(name, where)
             else:
                 importlib.import_module(name)
-        is_made = "model" in file and not has_code
+        if "model" not in file:
+            raise Error(f"[{where}] {file.path} was written with export_model=False and has no "
+                        f"module. Write it with export_model=True, or use poptorch-run.")
         try:
-            self._stand_ins = stand_ins.made(file) if is_made else {}
+            self._stand_ins = {} if has_code else stand_ins.made(file)
             with stand_ins.found_by_name(self._stand_ins):
                 self.executor = loaded(file, None)
                 structure = file.document("interface")["arguments"]["structure"]
