@@ -101,7 +101,8 @@ def test_the_other_kind_of_file(saved, tmp_path):
         poptorch.load(saved)
     model = poptorch.inferenceModel(torch.nn.Linear(2, 2), quiet_options())
     path = model.compileAndExport(tmp_path / "one", torch.ones(2))
-    with pytest.raises(poptorch.Error, match="says 'poptorch executable', not 'poptorch bundle'"):
+    with pytest.raises(poptorch.Error, match=r"has one program, which has no name\. Use "
+                                             r"poptorch.load\(\), or leave out --program"):
         poptorch.load_bundle(path)
 
 
