@@ -49,6 +49,8 @@ def test_training(capsys):
 @pytest.mark.parametrize("words, message", [
     ("net.py:Plain --loss MSELoss", "[compile] --loss is for training, and there is no "
                                     "--optimizer. Add one."),
+    ("net.pt2", "[compile] net.pt2 is a torch.export program, and commands take Python files. In "
+                "Python, pass torch.export.load('net.pt2') to inferenceModel()"),
     ("net.py:Non", "net.py does not define Non. It defines"),
     ("net.py:Plain --weights none.safetensors", "none.safetensors"),
     ("net.py:Plain --weights net.safetensors", "[compile] the weights of net.safetensors are not "
