@@ -216,7 +216,7 @@ View Program::result_type(size_t number) const {
 
 bool Program::is_number(size_t number) const {
   const std::string& stream = document_.outputs.at(number).stream;
-  return executable_->streams()[position_.at(stream)].type.numel() == 1;
+  return executable_->streams()[position_.at(stream)].type.sizes.empty();
 }
 
 View Program::as_given(const View& tensor, size_t number, std::vector<Array>& kept) const {
@@ -224,7 +224,7 @@ View Program::as_given(const View& tensor, size_t number, std::vector<Array>& ke
   USER_CHECK(tensor.shape == input.shape && narrowed(tensor.dtype, input.dtype) == input.dtype,
              "[arguments] ", input.name, ": expected ",
              View{input.dtype, input.shape, nullptr}.text(), " but got ", tensor.text(),
-             ". The program is compiled for one shape. Pass a tensor of it.");
+             ". The program is compiled for this type and shape. Convert the tensor.");
   if (tensor.dtype == input.dtype) return tensor;
   kept.push_back(narrow(tensor, input.dtype, input.name));
   return kept.back().view();

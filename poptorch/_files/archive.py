@@ -229,7 +229,10 @@ def _manifest(path: Path, data: bytes, kind: Format) -> dict:
             if manifest["format"] == BUNDLE.name:
                 names = ", ".join(manifest["programs"])
                 raise Error(f"[load] {path} has several programs: {names}. Use "
-                            f"poptorch.load_bundle().")
+                            f"poptorch.load_bundle(), or --program NAME of the command line.")
+            if (manifest["format"], kind) == (MODEL.name, BUNDLE):
+                raise Error(f"[load] {path} has one program, which has no name. Use "
+                            f"poptorch.load(), or leave out --program of the command line.")
             raise problems.foreign(
                 path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {kind.name!r}")
         versions = {"format_version": kind.version}

@@ -355,6 +355,10 @@ def test_options_that_may_be_edited(tmp_path):
         again.options.deviceIterations(4)
     with pytest.raises(poptorch.Error, match="changed device_iterations from 2 to 4"):
         poptorch.load(path, lambda opts: opts.deviceIterations(4))
+    with pytest.raises(poptorch.Error, match="edit_opts_fn returned other options .* Change those"):
+        poptorch.load(path, lambda opts: opts.clone().timeout(2.0))
+    with pytest.raises(TypeError, match="expected edit_opts_fn to be a function of options, got 5"):
+        poptorch.load(path, 5)
 
 
 class Scaled:
