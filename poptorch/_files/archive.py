@@ -60,7 +60,7 @@ class Format:
 # The members of the program of an executable.
 PROGRAM = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors")
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json", "runtime.json",
            "module.json", "options.json", "rng.json", "model.json", "tensors.safetensors")
 MODEL = Format("poptorch executable", FORMAT_VERSION, MEMBERS,

@@ -9,6 +9,7 @@ import dis
 import functools
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ _LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW"})
 # Methods that are called without that code names them: those of objects, modules, and functions
 # with a gradient of their own.
 _CALLED = frozenset({"__init__", "__call__", "forward", "backward", "setup_context"})
+_CONTAINERS = frozenset({dict, OrderedDict, list, tuple, set})
 _STORES = frozenset({"STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF"})
 
 
@@ -116,7 +118,8 @@ class _Walk:
         """A module: its methods, hooks, and what it holds."""
         self._of_methods(type(module), ("forward", "__call__"))
         for name, value in vars(module).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
+            is_empty = type(value) in VALUES or type(value) in _CONTAINERS and not value
+            if not is_empty and name not in ("_parameters", "_buffers", "_modules"):
                 self.of_values(value, type(module), f"{path}.{name}".lstrip("."))
         for kind in HOOKS:
             self._of_hooks(getattr(module, kind), path or "the module")

@@ -284,7 +284,7 @@ def test_ordinary_tools_read_it(tmp_path):
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
-        assert manifest["format_version"] == 15 and manifest["training"] is False
+        assert manifest["format_version"] == 16 and manifest["training"] is False
         assert manifest["poptorch_version"] == poptorch.__version__
         assert archive.read("plan.ir").decode() == model.ir("plan")
         assert archive.read("translate.ir").decode() == model.ir("translate")
