@@ -20,7 +20,7 @@ int64_t addr_of(const ir::Value& value) {
   INTERNAL_CHECK(all != nullptr && all->size() == op.results.size(), "`", op.text(), "` has addr ",
                  addr->text(), " for ", op.results.size(), " results");
   const auto* own = std::get_if<int64_t>(&(*all)[static_cast<size_t>(value.index)].value);
-  INTERNAL_CHECK(own != nullptr, "`", op.text(), "` has addr ", addr->text(), ", not a list of ints");
+  INTERNAL_CHECK(own != nullptr, "`", op.text(), "` has an addr that is not an integer");
   return *own;
 }
 

@@ -28,7 +28,8 @@ bool parse_measure(const std::string& text) {
 }
 
 std::string find_cache_folder() {
-  const std::string own = environment_variable("POPTORCH_CACHE_DIR"), cache = environment_variable("XDG_CACHE_HOME");
+  const std::string own = environment_variable("POPTORCH_CACHE_DIR");
+  const std::string cache = environment_variable("XDG_CACHE_HOME");
   if (!own.empty()) return absolute_path(own);
   if (!cache.empty()) return concat(cache, "/poptorch");
   const std::string home = environment_variable("HOME");
@@ -63,7 +64,8 @@ Settings Settings::from_environment() {
     if (!name.empty()) settings.off.push_back(name);
   }
   settings.algorithms = parse_algorithms(environment_variable("POPTORCH_ALGORITHM"));
-  const std::string isa = environment_variable("POPTORCH_ISA"), gemm = environment_variable("POPTORCH_GEMM");
+  const std::string isa = environment_variable("POPTORCH_ISA");
+  const std::string gemm = environment_variable("POPTORCH_GEMM");
   settings.isa = isa.empty() ? best_level() : simd::parse_isa(isa);
   settings.names_gemm = !gemm.empty();
   settings.measures = parse_measure(environment_variable("POPTORCH_MEASURE"));

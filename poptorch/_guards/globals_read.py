@@ -118,8 +118,8 @@ class _Walk:
         """A module: its methods, hooks, and what it holds."""
         self._of_methods(type(module), ("forward", "__call__"))
         for name, value in vars(module).items():
-            is_empty = type(value) in VALUES or type(value) in _CONTAINERS and not value
-            if not is_empty and name not in ("_parameters", "_buffers", "_modules"):
+            is_plain = type(value) in VALUES or type(value) in _CONTAINERS and not value
+            if not is_plain and name not in ("_parameters", "_buffers", "_modules"):
                 self.of_values(value, type(module), f"{path}.{name}".lstrip("."))
         for kind in HOOKS:
             self._of_hooks(getattr(module, kind), path or "the module")

@@ -96,8 +96,9 @@ def _guards_of_table(layers: list[tuple[str, torch.nn.Module]], name: str,
               for _, part in layers}
 
     def read(part: torch.nn.Module) -> SimpleNamespace:
+        without = unused[id(part)]
         return _by_path(
-            (key, "unused" if key in unused[id(part)] and isinstance(value, torch.Tensor) else value)
+            (key, "unused" if key in without and isinstance(value, torch.Tensor) else value)
             for key, value in getattr(part, name).items())
 
     return _guards_of_layers(layers, "self", read, containers=lambda part: [getattr(part, name)])
