@@ -15,7 +15,7 @@
 #include "plan/plan.h"
 #include "support/error.h"
 #include "support/process.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch {
 

@@ -25,7 +25,7 @@
 #include "python/bind.h"
 #include "python/raised.h"
 #include "python/signal_watch.h"
-#include "run/host_pool.h"
+#include "run/memory/host_pool.h"
 #include "support/error.h"
 
 namespace poptorch::python {
