@@ -15,8 +15,8 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
-# What computes, and what each call of a program passes through.
-HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/")
+# What computes, what each call of a program passes through, and what reads a program of a file.
+HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/", "csrc/ir/")
 
 
 def sources():

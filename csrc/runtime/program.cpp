@@ -19,7 +19,7 @@ namespace poptorch::runtime {
 namespace {
 
 constexpr const char* random_path = "rng";
-constexpr int64_t format_version = 15;  // of archive.py
+constexpr int64_t format_version = 16;  // of archive.py
 
 // Kernels of PyTorch are registered while a program is assembled.
 std::mutex& loading() {

@@ -65,7 +65,7 @@ def lost_member(members, _):
 
 CHANGES = {
     "version": (renamed_version, False, "has poptorch_version '0.0.1', this is"),
-    "format": (newer_format, False, "has format_version 99, this is 15"),
+    "format": (newer_format, False, "has format_version 99, this is 16"),
     "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
     "lost": (lost_member, False, "differ in plan.ir"),
     "no plan": (lost_member, True, "damaged: it has no plan.ir"),

@@ -284,7 +284,7 @@ def test_ordinary_tools_read_it(tmp_path):
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
-        assert manifest["format_version"] == 15 and manifest["training"] is False
+        assert manifest["format_version"] == 16 and manifest["training"] is False
         assert manifest["poptorch_version"] == poptorch.__version__
         assert archive.read("plan.ir").decode() == model.ir("plan")
         assert archive.read("translate.ir").decode() == model.ir("translate")
@@ -432,3 +432,13 @@ def test_a_class_of_the_name_with_the_parameters_is_enough(tmp_path):
     for text in (code, again):
         printed = run_python(textwrap.dedent(text).replace("PATH", path))
     assert printed == "(3, 2)\n"
+
+
+def test_empty_tables_of_layers_take_few_bytes(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    model = poptorch.inferenceModel(net, options())
+    path = model.compileAndExport(str(tmp_path / "net"), torch.ones(2, 4))
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("model.json").decode()
+    assert '{"make":"collections:OrderedDict"}' in text and '"args":[]' not in text
+    assert poptorch.load(path).model[0]._forward_hooks == collections.OrderedDict()
