@@ -297,9 +297,8 @@ class HostPool:
     """Recycled host memory for results. Its tensors may outlive it."""
 
     def __init__(self) -> None: ...
-    def expect(self, nbytes: int) -> None: ...
-    def empty(self, dtype: str, sizes: Sequence[int]) -> object:
-        """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
+    def expect(self, nbytes: int) -> None:
+        """Announces a result of each call, so that its memory is kept."""
 
 class TensorWatch:
     """Finds what changed of tensors since it was made, or last noted it."""
@@ -332,8 +331,9 @@ class TensorKind:
     def __init__(self, dtype: object, sizes: Sequence[int]) -> None: ...
     def matches(self, object: object) -> bool:
         """Whether an object has this kind, and the class torch.Tensor or torch.nn.Parameter."""
-    def empty(self) -> Any:
-        """An uninitialized contiguous one."""
+    def empty(self, pool: HostPool) -> Any:
+        """An uninitialized contiguous one for a result; if it is large, in memory of the pool,
+        which is used again once the tensor is freed."""
 
 def all_match(kinds: list[TensorKind], objects: tuple[Any, ...]) -> bool:
     """Whether each object matches its ``TensorKind``."""

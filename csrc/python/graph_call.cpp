@@ -3,13 +3,10 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/CPUAllocator.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/headeronly/version.h>
 
@@ -25,6 +22,7 @@
 #include "python/bind.h"
 #include "python/raised.h"
 #include "python/signal_watch.h"
+#include "python/torch_values.h"
 #include "run/host_pool.h"
 #include "support/error.h"
 
@@ -34,38 +32,6 @@ namespace {
 
 using at::Tensor;
 using run::HostPool;
-using Tensors = std::vector<Tensor>;
-
-// Smaller tensors come from torch's allocator, which is as fast for them.
-constexpr size_t least_pooled_bytes = size_t{1} << 20;
-
-Tensor to_tensor(py::handle object) {
-  if (object.is_none()) return {};
-  INTERNAL_CHECK(THPVariable_Check(object.ptr()), "a tensor is expected");
-  return THPVariable_Unpack(object.ptr());
-}
-
-Tensors to_tensors(const py::sequence& objects) {
-  Tensors tensors;
-  tensors.reserve(objects.size());
-  for (const py::handle object : objects) tensors.push_back(to_tensor(object));
-  return tensors;
-}
-
-py::object from_tensor(const Tensor& tensor) {
-  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));  // None if undefined
-}
-
-py::list from_tensors(const Tensors& tensors) {
-  py::list objects(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) objects[i] = from_tensor(tensors[i]);
-  return objects;
-}
-
-c10::ScalarType to_scalar_type(py::handle dtype) {
-  INTERNAL_CHECK(THPDtype_Check(dtype.ptr()), "a torch.dtype is expected");
-  return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
-}
 
 // Whether operations of torch compute values in this thread: they are not recorded or transformed.
 bool is_plain() {
@@ -89,7 +55,6 @@ struct Form {
   bool has_sizes(const Tensor& tensor, c10::ScalarType type) const;
   // Whether such a tensor has the strides.
   bool has_strides(const Tensor& tensor) const;
-  Tensor empty(HostPool& pool) const;
 
   int64_t stream;  // -1: the program does not use it
   c10::ScalarType dtype, given;
@@ -111,33 +76,6 @@ bool Form::has_strides(const Tensor& tensor) const {
     if (found[i] != strides[i] && sizes[i] != 1 && bytes != 0) return false;
   }
   return true;
-}
-
-// Memory of the pool.
-struct Block {
-  std::shared_ptr<HostPool> pool;
-  void* data;
-  size_t bytes;
-};
-
-void give_back(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->pool->give_back(block->data, block->bytes);
-}
-
-Tensor Form::empty(HostPool& pool) const {
-  if (bytes < least_pooled_bytes) return at::detail::empty_strided_cpu(sizes, strides, dtype);
-  auto block = std::make_unique<Block>(Block{pool.shared_from_this(), pool.take(bytes), bytes});
-  void* const data = block->data;
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      c10::DataPtr(data, block.release(), &give_back, c10::Device(c10::kCPU)),
-      c10::GetDefaultCPUAllocator(), true);
-  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  return tensor;
 }
 
 // A program of a graph.
@@ -184,7 +122,7 @@ GraphProgram::GraphProgram(py::object executable, const std::vector<py::tuple>& 
       continue;
     }
     result.computed.emplace(row);
-    if (result.computed->bytes >= least_pooled_bytes) pool_->expect(result.computed->bytes);
+    pool_->expect(result.computed->bytes);
   }
 }
 
@@ -237,8 +175,9 @@ Tensors GraphProgram::run(const Tensors& arguments) {
   for (size_t i = 0; i < values.size(); ++i) {
     const Result& result = results_[i];
     if (result.computed) {
-      values[i] = result.computed->empty(*pool_);
-      host[static_cast<size_t>(result.computed->stream)] = values[i].mutable_data_ptr();
+      const Form& form = *result.computed;
+      values[i] = empty_result(*pool_, form.dtype, form.sizes, form.strides);
+      host[static_cast<size_t>(form.stream)] = values[i].mutable_data_ptr();
     } else if (result.argument >= 0) {
       const auto from = static_cast<size_t>(result.argument);
       values[i] = (result.is_converted ? own : arguments)[from];
