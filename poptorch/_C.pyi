@@ -361,12 +361,14 @@ class GraphCall:
     def __init__(self, forward: Callable[[list[Any]], list[Any]]) -> None: ...
     def differentiate(
         self, backward: Callable[[list[Any]], list[Any]],
+        backward_without: Callable[[list[int]], Callable[[list[Any]], list[Any]]],
         backward_once: Callable[[list[Any]], Sequence[Any]], returned: int, is_reached: list[bool],
         with_grad: list[int],
     ) -> None:
         """Results get a ``grad_fn``. ``backward`` takes the results of ``forward`` after the first
         ``returned``, which the caller gets, and gradients; ``backward_once`` does where these
-        require grad. ``is_reached``: of each argument; ``with_grad``: numbers of results."""
+        require grad. ``backward_without`` makes a backward graph that does not take the gradients
+        of these numbers. ``is_reached``: of each argument; ``with_grad``: numbers of results."""
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
 class FileMap:
     """The bytes of an open file, mapped. Writing to them does not change the file."""

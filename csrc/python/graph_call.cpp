@@ -220,11 +220,14 @@ class Graph {
 struct Passes {
   Graph forward;
   std::optional<Graph> backward;
-  py::object backward_once;  // of Python, for gradients that require grad
+  py::object backward_without;  // of Python: makes a backward graph that lacks some gradients
+  py::object backward_once;     // of Python, for gradients that require grad
   size_t returned = 0;
   std::vector<bool> is_reached;   // of each argument: it gets a gradient
   std::vector<size_t> with_grad;  // results that require grad
   Tensors zeros;                  // gradients of these that are zero, once they are needed
+  std::vector<bool> is_absent;    // gradients of these that the first backward pass lacked
+  std::optional<Graph> lean;      // the backward graph without them
 };
 
 // The last reference may be that of a node that ends in a thread without Python's lock.
@@ -263,6 +266,7 @@ class GraphBackward : public torch::autograd::Node {
   Tensors apply(Tensors&& gradients) override;
 
  private:
+  Tensors run(Tensors arguments, const Tensors& gradients) const;
   Tensor zeros(size_t index) const;
 
   const std::shared_ptr<Passes> passes_;
@@ -279,12 +283,8 @@ Tensors GraphBackward::apply(Tensors&& gradients) {
     }
   }
   const py::gil_scoped_acquire lock;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    arguments.push_back(gradients[i].defined() ? std::move(gradients[i]) : zeros(i));
-  }
   try {
-    if (!at::GradMode::is_enabled()) return passes_->backward->run(arguments);
-    return to_tensors(passes_->backward_once(from_tensors(arguments)));
+    return run(std::move(arguments), gradients);
   } catch (const c10::Error&) {
     throw;
   } catch (...) {
@@ -294,6 +294,35 @@ Tensors GraphBackward::apply(Tensors&& gradients) {
     error.persist();
     throw error;
   }
+}
+
+// Whether none of the absent gradients is there.
+bool lacks(const std::vector<bool>& is_absent, const Tensors& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (is_absent[i] && gradients[i].defined()) return false;
+  }
+  return true;
+}
+
+// With Python's lock. `arguments`: those before the gradients.
+Tensors GraphBackward::run(Tensors arguments, const Tensors& gradients) const {
+  Passes& passes = *passes_;
+  const bool is_once = at::GradMode::is_enabled();
+  if (!is_once && passes.is_absent.empty()) {
+    py::list absent;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      passes.is_absent.push_back(!gradients[i].defined());
+      if (!gradients[i].defined()) absent.append(i);
+    }
+    if (!absent.empty()) passes.lean.emplace(passes.backward_without(absent));
+  }
+  const bool is_lean = !is_once && passes.lean && lacks(passes.is_absent, gradients);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (is_lean && passes.is_absent[i]) continue;
+    arguments.push_back(gradients[i].defined() ? gradients[i] : zeros(i));
+  }
+  if (is_once) return to_tensors(passes.backward_once(from_tensors(arguments)));
+  return (is_lean ? *passes.lean : *passes.backward).run(arguments);
 }
 
 // The gradient of a result without one. The program only reads it.
@@ -309,9 +338,11 @@ class GraphCall {
   explicit GraphCall(py::object forward)
       : passes_(new Passes{Graph(std::move(forward))}, &free_with_lock) {}
 
-  void differentiate(py::object backward, py::object backward_once, size_t returned,
-                     std::vector<bool> is_reached, std::vector<size_t> with_grad) {
+  void differentiate(py::object backward, py::object backward_without, py::object backward_once,
+                     size_t returned, std::vector<bool> is_reached,
+                     std::vector<size_t> with_grad) {
     passes_->backward.emplace(std::move(backward));
+    passes_->backward_without = std::move(backward_without);
     passes_->backward_once = std::move(backward_once);
     passes_->returned = returned;
     passes_->is_reached = std::move(is_reached);
@@ -380,8 +411,8 @@ void bind_graph_call(py::module_& module) {
   py::class_<GraphCall>(module, "GraphCall", "A function of a graph's arguments.")
       .def(py::init<py::object>(), py::arg("forward"))
       .def("differentiate", &GraphCall::differentiate, py::arg("backward"),
-           py::arg("backward_once"), py::arg("returned"), py::arg("is_reached"),
-           py::arg("with_grad"))
+           py::arg("backward_without"), py::arg("backward_once"), py::arg("returned"),
+           py::arg("is_reached"), py::arg("with_grad"))
       .def("__call__", &GraphCall::call);
 }
 
