@@ -344,7 +344,7 @@ def has_settings(autocast: object, default: object) -> bool:
     type of tensors that are made without one."""
 class GraphProgram:
     """A program of a graph of torch.compile, with tensors. A row is stream, dtype on the device and
-    in the graph, sizes and strides; of a result also (argument, is_converted)."""
+    in the graph, sizes and strides; of a result also (argument, is_converted) or (result,)."""
 
     def __init__(
         self, executable: Executable, arguments: list[tuple[Any, ...]],

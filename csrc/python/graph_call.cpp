@@ -92,8 +92,9 @@ class GraphProgram {
  private:
   struct Result {
     std::optional<Form> computed;
-    int64_t argument = -1;  // which it is, if it is not computed; -1: None
+    int64_t argument = -1;  // which it is, if it is not computed
     bool is_converted = false;
+    int64_t result = -1;  // which it is, if it is neither; -1: None
   };
 
   Tensor converted(size_t index, const Tensor& argument) const;
@@ -117,6 +118,10 @@ GraphProgram::GraphProgram(py::object executable, const std::vector<py::tuple>& 
     Result& result = results_.emplace_back();
     if (object.is_none()) continue;
     const auto row = object.cast<py::tuple>();
+    if (row.size() == 1) {
+      result.result = row[0].cast<int64_t>();
+      continue;
+    }
     if (row.size() == 2) {
       std::tie(result.argument, result.is_converted) = row.cast<std::pair<int64_t, bool>>();
       continue;
@@ -137,6 +142,13 @@ Tensor narrowed(const Tensor& wide) {
     lost |= from[i] ^ to[i];
   }
   return lost == 0 ? narrow : Tensor();
+}
+
+// The same memory and count of changes as a tensor without a node of autograd. A node must not keep
+// a tensor that leads to it.
+Tensor alias_of(const Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
 }
 
 // An argument as the program can read it.
@@ -181,6 +193,8 @@ Tensors GraphProgram::run(const Tensors& arguments) {
     } else if (result.argument >= 0) {
       const auto from = static_cast<size_t>(result.argument);
       values[i] = (result.is_converted ? own : arguments)[from];
+    } else if (result.result >= 0) {
+      values[i] = alias_of(values[static_cast<size_t>(result.result)]);
     }
   }
   {
