@@ -10,7 +10,7 @@
 
 #include "python/call_checks.h"
 #include "python/torch_values.h"
-#include "run/shared_pages.h"
+#include "run/memory/shared_pages.h"
 #include "support/error.h"
 
 namespace poptorch::python {

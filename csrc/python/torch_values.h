@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "python/bind.h"
-#include "run/host_pool.h"
+#include "run/memory/host_pool.h"
 #include "support/error.h"
 
 namespace poptorch::python {
