@@ -2,13 +2,7 @@
 // torch's headers. They change with each release of torch, so these files are compiled for each.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <cstdint>
-#include <string>
-#include <vector>
-
-#include "run/memory/host_pool.h"
 
 namespace poptorch::python {
 
@@ -20,9 +14,5 @@ bool allow_sharing(uintptr_t storage);
 
 // Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.
 void allow_resizing(uintptr_t storage);
-
-// A DLPack capsule of an uninitialized tensor in memory of the pool.
-pybind11::capsule new_result(run::HostPool& pool, const std::string& dtype,
-                             std::vector<int64_t> sizes);
 
 }  // namespace poptorch::python
