@@ -351,6 +351,8 @@ class GraphProgram:
         results: list[tuple[Any, ...] | None], convert: Callable[[int, Any], Any],
         recordings: list[Any],
     ) -> None: ...
+    def draw_into(self, stream: int) -> None:
+        """Each run gets a random state in this stream."""
     def run(self, arguments: list[Any]) -> list[Any] | None:
         """The results; None: torch does not compute values now, or something is recorded."""
 
@@ -373,6 +375,8 @@ class FileMap:
     def __init__(self, file: int) -> None: ...
     def __buffer__(self, flags: int) -> memoryview: ...
 
+def drawn_random_state() -> list[int]:
+    """A random state (seed of two words, replica, counter) with a seed from torch's generator."""
 def allow_resizing(storage: int) -> None: ...
 def memory_limit(root: str = "") -> int:
     """Bytes of memory that this process may have, by the files under ``root``."""

@@ -1,5 +1,6 @@
 #include "python/torch_tensors.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/dlpack.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
+#include <mutex>
 
 #include "ir/type.h"
 #include "python/bind.h"
@@ -266,6 +268,13 @@ void allow_resizing(uintptr_t address) {
   storage.set_resizable(true);
 }
 
+std::array<int32_t, 4> drawn_random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const uint64_t seed = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  return {static_cast<int32_t>(seed), static_cast<int32_t>(seed >> 32), 0, 0};
+}
+
 py::capsule new_result(HostPool& pool, const std::string& dtype_name,
                        std::vector<int64_t> sizes) {
   const ir::DType dtype = to_dtype(py::str(dtype_name));
@@ -318,6 +327,8 @@ void bind_torch_tensors(py::module_& module) {
       },
       py::arg("kinds"), py::arg("tensors"), py::arg("may_require_grad"),
       "Where each tensor lies; 0: it has to be copied before a program can read it.");
+  module.def("drawn_random_state", &drawn_random_state,
+             "A random state with a seed from torch's own generator.");
   module.def("has_settings", &has_settings, py::arg("autocast"), py::arg("default"),
              "Whether torch.autocast lets the CPU compute in this type (None: it is off), and this "
              "is the type of tensors that are made without one.");

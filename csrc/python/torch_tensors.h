@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ bool allow_sharing(uintptr_t storage);
 
 // Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.
 void allow_resizing(uintptr_t storage);
+
+// A random state (seed of two words, replica, counter) with a seed from torch's own generator.
+std::array<int32_t, 4> drawn_random_state();
 
 // A DLPack capsule of an uninitialized tensor in memory of the pool.
 pybind11::capsule new_result(run::HostPool& pool, const std::string& dtype,

@@ -11,6 +11,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.torch_private import compiling
+from poptorch._base.torch_private.basic import untraced
 from poptorch._torch_compile.graph import CompiledGraph
 from poptorch.errors import Error
 
@@ -55,6 +56,7 @@ class Passes:
         return call
 
 
+@untraced
 def _run_once(backward: CompiledGraph, arguments: list) -> tuple:
     """The results of a backward graph, which have no derivative."""
     return _Once.apply(torch.empty(0, requires_grad=True), backward, arguments)
