@@ -93,12 +93,13 @@ class StepLink(StepOnHost):
 
     def before_save(self) -> None:
         """Gives the layout the state of the optimizer. Raises an Error if the program does not fit
-        the optimizer any more."""
+        the optimizer any more, or the updates of its next call."""
+        self._publish(self._variants.take_states())
+        self._variants.look_ahead()
         reason = self.recompile_reason()
         if reason is not None:
             raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
                         f"which compiles the model again and writes it, or call the model first.")
-        self._publish(self._variants.take_states())
         self._current.state_dict = self.optimizer.state_dict()
 
     def fixed_update(self) -> tuple[str | None, dict, dict]:
