@@ -100,7 +100,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
                           poptorch_version=__version__, optimizer=optimizer)
 
 
-class _Function(torch.nn.Module):
+class FunctionModule(torch.nn.Module):
     """A module whose ``forward`` is a function."""
 
     def __init__(self, function: Callable[..., Any]):
@@ -144,7 +144,7 @@ def inferenceModel(model: torch.nn.Module | Callable[..., Any],
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
     if isinstance(model, FunctionType):
-        model = _Function(model)
+        model = FunctionModule(model)
     return PoplarExecutor(model=model, options=options, training=False,
                           poptorch_version=__version__)
 
