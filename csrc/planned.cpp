@@ -14,7 +14,7 @@
 #include "plan/check.h"
 #include "plan/plan.h"
 #include "support/error.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch {
 

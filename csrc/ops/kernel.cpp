@@ -5,8 +5,8 @@
 
 #include "ir/copy.h"
 #include "support/error.h"
-#include "support/not_linked.h"
-#include "support/torch_library.h"
+#include "support/loading/not_linked.h"
+#include "support/loading/torch_library.h"
 
 namespace poptorch::ops {
 

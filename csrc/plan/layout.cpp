@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "plan/allocate.h"
-#include "support/align.h"
 #include "support/error.h"
+#include "support/memory/align.h"
 
 namespace poptorch::plan {
 

@@ -9,9 +9,9 @@
 #include "plan/buffers.h"
 #include "plan/layout.h"
 #include "plan/timeline.h"
-#include "support/align.h"
 #include "support/error.h"
-#include "support/work_memory.h"
+#include "support/memory/align.h"
+#include "support/memory/work_memory.h"
 
 namespace poptorch::plan {
 

@@ -18,7 +18,7 @@
 #include "python/bind.h"
 #include "python/signal_watch.h"
 #include "python/torch_tensors.h"
-#include "run/file_map.h"
+#include "run/memory/file_map.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 #include "tasks/cut.h"

@@ -5,9 +5,9 @@
 
 #include "python/bind.h"
 #include "python/torch_tensors.h"
-#include "run/file_map.h"
-#include "run/host_pool.h"
-#include "run/memory_limit.h"
+#include "run/memory/file_map.h"
+#include "run/memory/host_pool.h"
+#include "run/memory/memory_limit.h"
 
 namespace poptorch::python {
 

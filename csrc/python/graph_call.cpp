@@ -27,7 +27,7 @@
 #include "python/raised.h"
 #include "python/signal_watch.h"
 #include "python/torch_tensors.h"
-#include "run/host_pool.h"
+#include "run/memory/host_pool.h"
 #include "support/error.h"
 
 namespace poptorch::python {

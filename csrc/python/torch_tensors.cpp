@@ -16,7 +16,7 @@
 #include "ir/type.h"
 #include "python/bind.h"
 #include "python/call_checks.h"
-#include "run/shared_pages.h"
+#include "run/memory/shared_pages.h"
 #include "support/error.h"
 
 namespace poptorch::python {

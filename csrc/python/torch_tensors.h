@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "run/host_pool.h"
+#include "run/memory/host_pool.h"
 
 namespace poptorch::python {
 
 // Whether the pages of a storage, given by its address, may be shared with a device
-// (run/shared_pages.h): its memory is of torch's own CPU allocator, not of numpy, a file or another
-// process. If so, the storage from now on makes its pages plain memory before it frees them,
-// whoever drops it and whenever.
+// (run/memory/shared_pages.h): its memory is of torch's own CPU allocator, not of numpy, a file or
+// another process. If so, the storage from now on makes its pages plain memory before it frees
+// them, whoever drops it and whenever.
 bool allow_sharing(uintptr_t storage);
 
 // Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.

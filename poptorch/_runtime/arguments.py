@@ -74,9 +74,7 @@ class Leaf:
         """The constant that was compiled in, for a file. An Error if the object changed since."""
         found = self.difference(self.value)
         if found is not None:
-            path, was, now = found
-            raise Error(f"[save] {path} changed from {was} to {now} after compilation, so the "
-                        f"saved file would not match it. Set it back, or call the model first.")
+            raise pytree.changed_since_compilation(*found)
         return self.value
 
     @classmethod

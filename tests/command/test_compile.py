@@ -9,13 +9,8 @@ import torch
 
 import poptorch
 from poptorch._command.parser import main
-from tests.command.folder import fill
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fill(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_inference_with_weights(capsys):

@@ -9,15 +9,9 @@ import torch
 
 import poptorch
 from poptorch._command.parser import main
-from tests.command.folder import fill
 
+pytestmark = pytest.mark.usefixtures("folder")
 X = torch.randn(4, 64)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fill(tmp_path)
 
 
 def convert(capsys, model, *words, config=None):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.fuzz import file_models
+from tests.fuzz.files import file_models
 from tests.helpers import quiet_options as options
 
 

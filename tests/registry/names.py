@@ -116,9 +116,9 @@ FILES = {
     "PoplarExecutor.rng_state": _API + "test_inspection.py::test_random_state_of_replicas",
     "PoplarExecutor.getTensorNames": _API + "test_anchors.py::test_names_are_readable_and_stable",
     "PoplarExecutor.getAnchoredTensor": _API + "test_anchors.py::test_gradients_and_weights",
-    "PoplarExecutor.nan_report": "tests/run/test_nan_report.py::test_forward",
+    "PoplarExecutor.nan_report": "tests/run/floats/test_nan_report.py::test_forward",
     "PoplarExecutor.programs":
-        "tests/api/test_recompilation.py::test_programs_tell_their_signature_and_reason",
+        "tests/api/calls/test_recompilation.py::test_programs_tell_their_signature_and_reason",
     "PoplarExecutor.compilationTime": _API + "test_inspection.py::test_times_need_a_run",
     **{f"PoplarExecutor.{name}": _API + "test_inspection.py::test_counters_of_each_step"
        for name in ("getPerfCounters", "getLatency", "getComputeLatency", "getHostIpuLatency",

@@ -5,7 +5,8 @@ import copy
 import torch
 from torch import nn
 
-from tests.helpers import check_narrow, to_dtype
+import poptorch
+from tests.helpers import check_narrow, quiet_options, to_dtype
 
 
 class Net(nn.Module):
@@ -21,6 +22,11 @@ class Net(nn.Module):
         if scale is not None:
             y = y * scale
         return {"out": self.fc(y), "features": (y,), "nothing": None}
+
+
+def compiled(thing):
+    """``poptorch.compile`` without a progress bar."""
+    return poptorch.compile(thing, quiet_options())
 
 
 def batch(rows=4):

@@ -7,13 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-import poptorch
 from poptorch._torch_compile import backend as module
 from tests.helpers import quiet_options
-
-
-def compiled(thing):
-    return poptorch.compile(thing, quiet_options())
+from tests.torch_compile.common import compiled
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@
 #include "rewrite/edit.h"
 #include "rewrite/op_list.h"
 #include "support/mutant.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::lower::cpu {
 

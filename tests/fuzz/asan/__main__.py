@@ -22,7 +22,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 import poptorch
-from tests.fuzz import damage, file_models
+from tests.fuzz.files import damage, file_models
 from tests.helpers import ROOT
 
 FOLDER = ROOT / "build" / "asan"
