@@ -7,10 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from tests.helpers import check_equal_bits, quiet_options
-
-
-def compiled(thing):
-    return poptorch.compile(thing, quiet_options())
+from tests.torch_compile.common import compiled
 
 
 class Drawing(nn.Module):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import poptorch
 from poptorch._torch_compile import backend as module
 from tests.helpers import quiet_options
 from tests.torch_compile.common import compiled
