@@ -5,7 +5,6 @@ hooks, and of the user's functions and classes that these refer to; some may be 
 that did not run.
 """
 
-import dis
 import functools
 import sys
 import types
@@ -27,7 +26,7 @@ from poptorch._capture.graph.module_clones import HOOKS
 from poptorch._guards.guard import Guard, HeldAttribute, Kind
 from poptorch._guards.host_randomness import Draws
 from poptorch._guards.outer_name import OuterName, attributes_in, value_in
-from poptorch._guards.statements import is_users
+from poptorch._guards.statements import Instruction, instructions, is_users
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial,
               functools._lru_cache_wrapper)
@@ -38,7 +37,6 @@ _WRAPPERS = {functools._lru_cache_wrapper: "__wrapped__", functools.partial: "fu
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _OUTER = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
-_LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW"})
 # Methods that are called without that code names them: those of objects, modules, and functions
 # with a gradient of their own.
 _CALLED = frozenset({"__init__", "__call__", "forward", "backward", "setup_context"})
@@ -188,8 +186,10 @@ class _Walk:
             owner, function = function.__self__, function.__func__
             first = cls = owner if isinstance(owner, type) else None
             cls = cls or type(owner)
-        elif isinstance(function, classmethod):
+        elif isinstance(function, (classmethod, types.ClassMethodDescriptorType)):
             first = cls
+        elif isinstance(function, types.BuiltinMethodType) and isinstance(function.__self__, type):
+            first = function.__self__  # of torch 2.15, apply of a torch.autograd.Function
         if first is not None:  # it may make an object
             self._of_class(first)
         for kind, name in _WRAPPERS.items():
@@ -290,14 +290,14 @@ class _Scope(NamedTuple):
             return self.variables, (name,)
         if kind in _OUTER and name in self.cells:
             return self.cells[name], (name,)
-        return self.locals.get(name) if kind in _LOCAL else None
+        return self.locals.get(name) if kind == "LOAD_FAST" else None
 
 
 def _names_of(code, scope: _Scope) -> Iterator[tuple[_Path, bool, int]]:
     """What code reads outside, and what it sets there (True), with offsets of instructions."""
     path = changed = None  # what is loaded, and what ``+=`` changes an attribute of
     offset, imported, last = 0, None, []
-    for instruction in dis.get_instructions(code):
+    for instruction in instructions(code):
         kind, argument = instruction.opname, instruction.argval
         last = [*last[-2:], instruction]
         if kind in _ATTRIBUTE and path is not None:
@@ -320,7 +320,7 @@ def _names_of(code, scope: _Scope) -> Iterator[tuple[_Path, bool, int]]:
         yield path, False, offset
 
 
-def _imported(base: _Path | None, last: list[dis.Instruction], scope: _Scope) -> _Path | None:
+def _imported(base: _Path | None, last: list[Instruction], scope: _Scope) -> _Path | None:
     """What a statement of import has loaded after an instruction, the last one of three; a
     variable that it is given stands for it from then on."""
     kind, argument = last[-1].opname, last[-1].argval

@@ -1,5 +1,6 @@
 """A name outside of ``forward``, and what stands there."""
 
+import sys
 import types
 
 from poptorch._base.value_snapshot import MISSING, Snapshot, attribute_of, is_foreign
@@ -110,5 +111,6 @@ def attributes_in(value):
     if isinstance(value, type):
         return None if is_foreign(value) else type.__getattribute__(value, "__dict__")
     is_own = isinstance(value, types.SimpleNamespace) \
-        or isinstance(value, types.ModuleType) and is_users(getattr(value, "__file__", None) or "")
+        or isinstance(value, types.ModuleType) and value.__name__ not in sys.builtin_module_names \
+        and is_users(getattr(value, "__file__", None) or "")
     return object.__getattribute__(value, "__dict__") if is_own else None

@@ -1,6 +1,5 @@
 """Python values that ``forward`` changes and computes with: the statements that tell so."""
 
-import dis
 import enum
 import functools
 import numbers
@@ -13,12 +12,19 @@ import torch
 from poptorch._base.logging import logger
 from poptorch._base.value_snapshot import MISSING, Snapshot, has_slots
 from poptorch._guards.put_back import holds_fake
-from poptorch._guards.statements import Position, Statement, is_users, statement_of, statements
+from poptorch._guards.statements import (
+    Instruction,
+    Position,
+    Statement,
+    is_users,
+    statement_of,
+    statements,
+)
 from poptorch.errors import place_text
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
 _SETS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"})
-_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF"})
+_LOCALS = frozenset({"LOAD_FAST", "LOAD_DEREF"})
 _STORES = frozenset({"STORE_FAST", "STORE_DEREF"})
 _ADD = frozenset({"append", "appendleft", "extend", "insert"})
 _COUNT_ITEMS = frozenset({"len", "sum"})
@@ -181,6 +187,6 @@ def _from_itself(code: types.CodeType, name: str) -> frozenset[Position]:
     return frozenset(found)
 
 
-def _is_read(one: dis.Instruction, name: str, known: set[str]) -> bool:
+def _is_read(one: Instruction, name: str, known: set[str]) -> bool:
     return one.opname in _READS and one.argval == name \
         or one.opname in _LOCALS and one.argval in known

@@ -34,7 +34,7 @@ def launch(strategy: SharingStrategy, source: Source, settings: _worker.Settings
     when the process has begun to load, or failed to.
     """
     method = _METHODS[strategy]
-    workers = "fork" if strategy is SharingStrategy.Fork else multiprocessing.get_start_method()
+    workers = "fork" if strategy is SharingStrategy.Fork else _start_method()
     is_checked_fork = False
     if strategy is SharingStrategy.ForkServer and _is_fork_safe():
         # A new interpreter would import torch and the program: some seconds.
@@ -78,7 +78,13 @@ def _is_fork_safe() -> bool:
     thread runs, and the new process does not use them. Torch's own loader also forks while they
     exist, unless the program has chosen another start method.
     """
-    return multiprocessing.get_start_method() == "fork" and len(sys._current_frames()) == 1
+    return _start_method() == "fork" and len(sys._current_frames()) == 1
+
+
+def _start_method() -> str:
+    """How the program starts processes; "fork" if it has not chosen. From Python 3.14 on the
+    default is "forkserver", which imports torch and the program again in each process."""
+    return multiprocessing.get_start_method(allow_none=True) or "fork"
 
 
 def _inherited(source: Source) -> Callable[[], Source] | None:

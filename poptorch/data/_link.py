@@ -8,10 +8,10 @@ import signal
 import time
 import weakref
 from collections import deque
-from multiprocessing import reduction, util
+from multiprocessing import util
 
 from poptorch.data import _worker
-from poptorch.data._slots import Slot, unpack, views
+from poptorch.data._slots import Slot, receive_descriptor, unpack, views
 from poptorch.errors import Error
 
 _POLL_S = 1.0
@@ -101,7 +101,7 @@ class WorkerLink:
         _send(self._connection, command, number)
 
     def _take_memory(self, number: int, nbytes: int) -> None:
-        fd = reduction.recv_handle(self._connection)
+        fd = receive_descriptor(self._connection)
         try:
             self._slots[number] = Slot(fd, nbytes)
         finally:

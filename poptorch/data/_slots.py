@@ -9,8 +9,10 @@ import math
 import mmap
 import os
 import pickle
+import socket
 import sys
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import torch
 
@@ -110,3 +112,19 @@ def views(slot: Slot | None, layout: tuple) -> list[torch.Tensor]:
             else torch.frombuffer(slot.memory, dtype=dtype, count=math.prod(shape),
                                   offset=offset).as_strided(shape, strides)
             for dtype, shape, strides, offset in layout]
+
+
+def send_descriptor(connection: Connection, fd: int) -> None:
+    """Sends a file descriptor. From Python 3.14 on, the function of multiprocessing waits for an
+    answer, which another thread that reads the connection would take."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        socket.send_fds(end, [b"F"], [fd])
+
+
+def receive_descriptor(connection: Connection) -> int:
+    """Receives what :func:`send_descriptor` sends; :class:`EOFError` if the other end is gone."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        _, fds, *_ = socket.recv_fds(end, 1, 1)
+    if not fds:
+        raise EOFError
+    return fds[0]

@@ -25,13 +25,12 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing import reduction
 from multiprocessing.connection import Connection
 
 import torch
 
 from poptorch._base.torch_private.basic import ExceptionWrapper
-from poptorch.data._slots import Packed, Slot, pack
+from poptorch.data._slots import Packed, Slot, pack, send_descriptor
 from poptorch.data._sources import RandomState, Source
 
 COMMAND = struct.Struct("!BQ")
@@ -212,7 +211,7 @@ class _Worker:
             with _undisturbed():
                 self._send(("item", epoch, number, nbytes, packed.layout, packed.rest))
                 if fd is not None:
-                    reduction.send_handle(self._connection, fd, None)
+                    send_descriptor(self._connection, fd)
         finally:
             if fd is not None:
                 os.close(fd)

@@ -1,9 +1,12 @@
 """Items packed into memory that processes share."""
 
+import multiprocessing
 import os
 
+import pytest
 import torch
 
+from poptorch.data import _slots
 from poptorch.data._slots import ALIGNMENT_BYTES, Slot, pack, unpack, views
 
 
@@ -51,3 +54,17 @@ def test_strides_stay():
     slot.fill(packed)
     for got, given in zip(unpack(packed.rest, views(slot, packed.layout)), item):
         assert got.equal(given) and got.stride() == given.clone().stride()
+
+
+def test_descriptors_need_no_answer():
+    ours, theirs = multiprocessing.Pipe()
+    slot, fd = Slot.make(64)
+    _slots.send_descriptor(ours, fd)
+    received = _slots.receive_descriptor(theirs)
+    assert os.fstat(received).st_ino == os.fstat(fd).st_ino and not ours.poll(0)
+    for one in (fd, received):
+        os.close(one)
+    ours.close()
+    with pytest.raises(EOFError):
+        _slots.receive_descriptor(theirs)
+    theirs.close()

@@ -78,6 +78,14 @@ def test_torch_workers_import_nothing_of_their_own(thread, strategy):
     assert worker != importer
 
 
+def test_the_default_of_multiprocessing_is_not_a_choice(monkeypatch):
+    """As with Python 3.14, where the default is not "fork"."""
+    monkeypatch.setattr(multiprocessing, "get_start_method",
+                        lambda allow_none=False: None if allow_none else "forkserver")
+    monkeypatch.setattr(sys, "_current_frames", lambda: {1: None})
+    assert _launch._is_fork_safe()
+
+
 def test_a_program_with_one_thread_is_forked(alone, monkeypatch):
     monkeypatch.setattr("tests.data.test_start._LATER", [1])
     assert first_item(Pids())[1:] == [os.getpid(), os.getpid(), 1]

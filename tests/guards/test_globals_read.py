@@ -58,6 +58,7 @@ def recursive(x, n):
 def test_globals():
     assert names(lambda m, x: x * SCALE + SIZES[1] + WEIGHT) == {"SCALE", "SIZES", "WEIGHT"}
     assert names(lambda m, x: x * math.pi + torch.float32.itemsize) == set()
+    assert names(lambda m, x: x * sys.maxsize) == set()  # a module without a file
 
 
 def test_attributes_of_what_is_global():
@@ -229,16 +230,29 @@ class Table:
         return cls.scaled(x) * SIZES[0]
 
 
+class Sizes(dict):
+    def __init__(self):
+        super().__init__(scale=SCALE)
+
+
 FUNCTIONS, READER = {"helper": helper, "reader": Reader()}, Reader()
 
 
 def test_functions_with_a_gradient_of_their_own():
+    apply = Doubled.apply
     assert names(lambda m, x: Doubled.apply(x)) == {"SCALE", "SIZES"}
+    assert names(lambda m, x: apply(x)) == {"SCALE", "SIZES"}
 
 
 def test_objects_that_forward_makes():
     assert names(lambda m, x: Reader().read(x)) == {"SCALE", "SIZES"}
     assert names(lambda m, x: Layer()(x)) == {"SCALE"}
+
+
+def test_methods_of_classes_in_c():
+    fromkeys = Sizes.fromkeys
+    assert names(lambda m, x: x * len(Sizes.fromkeys("ab"))) == {"SCALE"}
+    assert names(lambda m, x: x * len(fromkeys("ab"))) == {"SCALE"}
 
 
 def test_methods_of_classes():
