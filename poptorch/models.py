@@ -1,7 +1,8 @@
 """The two functions that wrap a module."""
 
 from collections.abc import Callable
-from types import FunctionType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from poptorch.executor import PoplarExecutor, take_program, wrapped_again
 from poptorch.options import Options
 from poptorch.options._options import checked_options
 from poptorch.version import __version__
+
+FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
 
 
 @shortens
@@ -143,7 +146,7 @@ def inferenceModel(model: torch.nn.Module | Callable[..., Any],
         model = model.model
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
-    if isinstance(model, FunctionType):
+    if isinstance(model, FUNCTIONS):
         model = FunctionModule(model)
     return PoplarExecutor(model=model, options=options, training=False,
                           poptorch_version=__version__)

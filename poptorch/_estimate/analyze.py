@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights.grouping import Groupings
 from poptorch.errors import Error, place_text
 from poptorch.executor import PoplarExecutor
-from poptorch.models import FunctionModule
+from poptorch.models import FUNCTIONS, FunctionModule
 from poptorch.options import Options
 
 
@@ -64,8 +63,8 @@ def analyze(model: torch.nn.Module | Callable[..., Any], *inputs: Any,
         ({'native': 3, 'opaque': 0, 'refused': 1}, ['torch.Tensor.item'])
     """
     options, name = Options(), None
-    if isinstance(model, FunctionType):
-        name, model = model.__name__, FunctionModule(model)
+    if isinstance(model, FUNCTIONS):
+        name, model = getattr(model, "__name__", type(model).__name__), FunctionModule(model)
     if isinstance(model, PoplarExecutor):
         wrapped, training = model._wrapped, model.training
         model, options = wrapped.model, wrapped.given_options
