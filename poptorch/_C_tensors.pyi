@@ -52,6 +52,8 @@ def all_match(kinds: list[TensorKind], objects: tuple[Any, ...]) -> bool:
     """Whether each object matches its ``TensorKind``."""
 def addresses(kinds: list[TensorKind], tensors: list[Any], may_require_grad: bool) -> list[int]:
     """Where each tensor lies; 0: it has to be copied before a program can read it."""
+def drawn_random_state() -> list[int]:
+    """A random state (seed of two words, replica, counter) with a seed from torch's generator."""
 def has_settings(autocast: object, default: object) -> bool:
     """Whether torch.autocast lets the CPU compute in this type (None: it is off), and this is the
     type of tensors that are made without one."""
@@ -64,6 +66,8 @@ class GraphProgram:
         results: list[tuple[Any, ...] | None], convert: Callable[[int, Any], Any],
         recordings: list[Any],
     ) -> None: ...
+    def draw_into(self, stream: int) -> None:
+        """Each run gets a random state in this stream."""
     def run(self, arguments: list[Any]) -> list[Any] | None:
         """The results; None: torch does not compute values now, or something is recorded."""
 

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/headeronly/version.h>
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@
 #include "python/bind.h"
 #include "python/raised.h"
 #include "python/signal_watch.h"
+#include "python/torch_tensors.h"
 #include "python/torch_values.h"
 #include "run/memory/host_pool.h"
 #include "support/error.h"
@@ -86,6 +88,8 @@ class GraphProgram {
 
   // Whether it can run here: torch computes values, and no recording is active.
   bool can_run() const { return is_plain() && PyList_GET_SIZE(recordings_.ptr()) == 0; }
+  // Each run gets a random state in this stream.
+  void draw_into(size_t stream) { random_stream_ = stream; }
   // The results; undefined where one is None. With Python's lock, which is released for the run.
   Tensors run(const Tensors& arguments);
 
@@ -103,6 +107,7 @@ class GraphProgram {
   Compiled& executable_;
   std::vector<Form> arguments_;
   std::vector<Result> results_;
+  std::optional<size_t> random_stream_;
   const py::object convert_, recordings_;
   const std::shared_ptr<HostPool> pool_ = HostPool::make();
 };
@@ -176,6 +181,11 @@ Tensors GraphProgram::run(const Tensors& arguments) {
                  arguments_.size());
   Tensors own = arguments, values(results_.size());
   std::vector<void*> host(executable_.streams().size());
+  std::array<int32_t, 4> random_state;
+  if (random_stream_) {
+    random_state = drawn_random_state();
+    host[*random_stream_] = random_state.data();
+  }
   for (size_t i = 0; i < own.size(); ++i) {
     const Form& form = arguments_[i];
     if (form.stream < 0 && form.dtype == form.given) continue;
@@ -415,6 +425,8 @@ void bind_graph_call(py::module_& module) {
       .def(py::init<py::object, std::vector<py::tuple>, py::list, py::object, py::list>(),
            py::arg("executable"), py::arg("arguments"), py::arg("results"), py::arg("convert"),
            py::arg("recordings"))
+      .def("draw_into", &GraphProgram::draw_into, py::arg("stream"),
+           "Each run gets a random state in this stream.")
       .def(
           "run",
           [](GraphProgram& self, const py::list& arguments) -> py::object {

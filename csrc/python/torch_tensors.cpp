@@ -1,5 +1,6 @@
 #include "python/torch_tensors.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/CPUAllocator.h>
@@ -7,6 +8,7 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <mutex>
 
 #include "python/call_checks.h"
 #include "python/torch_values.h"
@@ -253,6 +255,13 @@ at::Tensor empty_result(HostPool& pool, c10::ScalarType dtype, at::IntArrayRef s
   return tensor;
 }
 
+std::array<int32_t, 4> drawn_random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const uint64_t seed = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  return {static_cast<int32_t>(seed), static_cast<int32_t>(seed >> 32), 0, 0};
+}
+
 void bind_torch_tensors(py::module_& module) {
   py::class_<TensorKind>(module, "TensorKind", "Type and sizes of a dense tensor on the CPU.")
       .def(py::init<const py::object&, std::vector<int64_t>>(), py::arg("dtype"),
@@ -288,6 +297,8 @@ void bind_torch_tensors(py::module_& module) {
       },
       py::arg("kinds"), py::arg("tensors"), py::arg("may_require_grad"),
       "Where each tensor lies; 0: it has to be copied before a program can read it.");
+  module.def("drawn_random_state", &drawn_random_state,
+             "A random state with a seed from torch's own generator.");
   module.def("has_settings", &has_settings, py::arg("autocast"), py::arg("default"),
              "Whether torch.autocast lets the CPU compute in this type (None: it is off), and this "
              "is the type of tensors that are made without one.");

@@ -2,6 +2,7 @@
 // torch's headers. They change with each release of torch, so these files are compiled for each.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace poptorch::python {
@@ -14,5 +15,8 @@ bool allow_sharing(uintptr_t storage);
 
 // Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.
 void allow_resizing(uintptr_t storage);
+
+// A random state (seed of two words, replica, counter) with a seed from torch's own generator.
+std::array<int32_t, 4> drawn_random_state();
 
 }  // namespace poptorch::python

@@ -92,9 +92,10 @@ class StepLink(StepOnHost):
 
     def before_save(self) -> None:
         """Gives the layout the state of the optimizer. Raises an Error if the program does not fit
-        the optimizer any more."""
-        checks.check_can_save(self.recompile_reason())
+        the optimizer any more, or the updates of its next call."""
         self._publish(self._variants.take_states())
+        self._variants.look_ahead()
+        checks.check_can_save(self.recompile_reason())
         self._current.state_dict = self.optimizer.state_dict()
 
     def fixed_update(self) -> tuple[str | None, dict, dict]:

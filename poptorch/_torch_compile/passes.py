@@ -12,6 +12,7 @@ import torch
 
 from poptorch import _C
 from poptorch._base.torch_private import compiling
+from poptorch._base.torch_private.basic import untraced
 from poptorch._torch_compile.graph import CompiledGraph
 from poptorch.errors import Error
 
@@ -62,6 +63,7 @@ class Passes:
         return self.make_backward({saved + number for number in gradients})
 
 
+@untraced
 def _run_once(backward: CompiledGraph, arguments: list) -> tuple:
     """The results of a backward graph, which have no derivative."""
     return _Once.apply(torch.empty(0, requires_grad=True), backward, arguments)

@@ -90,6 +90,12 @@ def _tensor_of(index):
 def _narrow(capture, func, input, dim, start, length):
     if not _has_fake((start, length)):
         return NotImplemented
+    if _has_fake(with_known_values(capture.recorder, (start,))) and _is_number(start) \
+            and dim in range(-input.dim(), input.dim()) \
+            and type(length) is int and 0 < length <= input.shape[dim]:
+        first = _position(input, dim, start)
+        first = torch.where(first < 0, input.shape[dim], first)  # out of range, as it is in eager
+        return capture.recorder.picks.take(input, dim % input.dim(), first + torch.arange(length))
     return func(input, dim, *_known_bounds(capture, "[narrow] narrow", (start, length)))
 
 
@@ -108,7 +114,7 @@ def _getitem(capture, func, x, given):
     picks, whole = capture.recorder.picks, x
     for index, dim in reversed(list(zip(indices, dims))):
         if _is_number(index):
-            x = picks.take(x, dim, _position(x, dim, index))
+            x = picks.take(x, dim, _position(x, dim, index)).squeeze(dim)
     rest = tuple(index for index in indices if not _is_number(index))
     out = x[rest] if rest else x
     picks.name(whole, indices, out)

@@ -51,6 +51,13 @@ def test_a_call_that_relies_on_defaults_which_the_first_one_did_not():
         arguments(x, extra=x).match((x,), {})
 
 
+def test_too_many():
+    words = "[arguments] got an unexpected keyword argument 'y': forward takes (input: " \
+            "torch.Tensor) -> torch.Tensor, got 1 by position and ['y'] by name. Leave the others"
+    with pytest.raises(Error, match=re.escape(words)):
+        Arguments(torch.nn.ReLU(), (X,), {"y": X}, StepSpec(training=False))
+
+
 def test_micro_batches_are_cut_from_the_first_dimension():
     x, extra = torch.arange(6.0), [torch.ones(3, 2)]
     compiled = arguments(x, extra=extra, micro_batches=3)

@@ -120,4 +120,7 @@ def test_errors():
     refused("the last positional argument of a call is the target, and forward of Linear takes the "
             "others: missing a required argument: 'input'. Got 1 positional", args=(X,))
     refused("unexpected keyword argument 'target'", args=(X, TARGET), target=TARGET)
+    refused(r"too many positional arguments: forward takes \(input: torch.Tensor\) -> torch.Tensor"
+            r", got 2 by position and \[\] by name. If one is a target, wrap the model with loss=",
+            loss=None)
     refused("model must be a torch.nn.Module, got function", TypeError, net=lambda x: x)
