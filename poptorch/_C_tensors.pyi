@@ -10,9 +10,8 @@ class HostPool:
     """Recycled host memory for results. Its tensors may outlive it."""
 
     def __init__(self) -> None: ...
-    def expect(self, nbytes: int) -> None: ...
-    def empty(self, dtype: str, sizes: Sequence[int]) -> object:
-        """A DLPack capsule of an uninitialized tensor, for ``torch.from_dlpack``."""
+    def expect(self, nbytes: int) -> None:
+        """Announces a result of each call, so that its memory is kept."""
 
 class TensorWatch:
     """Finds what changed of tensors since it was made, or last noted it."""
@@ -45,8 +44,9 @@ class TensorKind:
     def __init__(self, dtype: object, sizes: Sequence[int]) -> None: ...
     def matches(self, object: object) -> bool:
         """Whether an object has this kind, and the class torch.Tensor or torch.nn.Parameter."""
-    def empty(self) -> Any:
-        """An uninitialized contiguous one."""
+    def empty(self, pool: HostPool) -> Any:
+        """An uninitialized contiguous one for a result; if it is large, in memory of the pool,
+        which is used again once the tensor is freed."""
 
 def all_match(kinds: list[TensorKind], objects: tuple[Any, ...]) -> bool:
     """Whether each object matches its ``TensorKind``."""
@@ -59,7 +59,7 @@ def has_settings(autocast: object, default: object) -> bool:
     type of tensors that are made without one."""
 class GraphProgram:
     """A program of a graph of torch.compile, with tensors. A row is stream, dtype on the device and
-    in the graph, sizes and strides; of a result also (argument, is_converted)."""
+    in the graph, sizes and strides; of a result also (argument, is_converted) or (result,)."""
 
     def __init__(
         self, executable: Executable, arguments: list[tuple[Any, ...]],
@@ -78,12 +78,14 @@ class GraphCall:
     def __init__(self, forward: Callable[[list[Any]], list[Any]]) -> None: ...
     def differentiate(
         self, backward: Callable[[list[Any]], list[Any]],
+        backward_without: Callable[[list[int]], Callable[[list[Any]], list[Any]]],
         backward_once: Callable[[list[Any]], Sequence[Any]], returned: int, is_reached: list[bool],
         with_grad: list[int],
     ) -> None:
         """Results get a ``grad_fn``. ``backward`` takes the results of ``forward`` after the first
         ``returned``, which the caller gets, and gradients; ``backward_once`` does where these
-        require grad. ``is_reached``: of each argument; ``with_grad``: numbers of results."""
+        require grad. ``backward_without`` makes a backward graph that does not take the gradients
+        of these numbers. ``is_reached``: of each argument; ``with_grad``: numbers of results."""
     def __call__(self, *arguments: Any) -> tuple[Any, ...]: ...
 class FileMap:
     """The bytes of an open file, mapped. Writing to them does not change the file."""

@@ -172,7 +172,8 @@ def load(filename: str,
     Raises:
         poptorch.Error: The file cannot be used; the message says why: damaged, written by another
             version, without a module, or naming a class that is not imported; or
-            ``edit_opts_fn`` changed an option that is compiled in.
+            ``edit_opts_fn`` changed an option that is compiled in, or returned other options.
+        TypeError: ``edit_opts_fn`` is not a function.
 
     Example:
         >>> import os, poptorch, tempfile, torch

@@ -2,14 +2,8 @@
 // torch's headers. They change with each release of torch, so these files are compiled for each.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <array>
 #include <cstdint>
-#include <string>
-#include <vector>
-
-#include "run/memory/host_pool.h"
 
 namespace poptorch::python {
 
@@ -24,9 +18,5 @@ void allow_resizing(uintptr_t storage);
 
 // A random state (seed of two words, replica, counter) with a seed from torch's own generator.
 std::array<int32_t, 4> drawn_random_state();
-
-// A DLPack capsule of an uninitialized tensor in memory of the pool.
-pybind11::capsule new_result(run::HostPool& pool, const std::string& dtype,
-                             std::vector<int64_t> sizes);
 
 }  // namespace poptorch::python

@@ -8,6 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from poptorch._base.torch_private import tracing as private
 from poptorch._torch_compile.graph import CompiledGraph
 from poptorch._torch_compile.whole_layers import WholeLayers
+from poptorch._torch_compile.zero_gradients import without_gradients
 from poptorch.errors import Error
 from poptorch.options import Options
 from poptorch.options._options import checked_options
@@ -50,7 +51,10 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
         return compiling.boxed(passes.forward)
 
     def compile_backward(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
-        passes.backward = CompiledGraph(graph, options)
+        def make(zeros: set[int]) -> CompiledGraph:
+            return CompiledGraph(without_gradients(graph, zeros), options)
+
+        passes.make_backward, passes.backward = make, make(set())
         return compiling.boxed(passes.backward)
 
     def compile_only(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:

@@ -44,9 +44,13 @@ class CompiledGraph:
         # Arguments that are also results, as what the backward pass needs, stay on the host.
         self._passed = [(index, self._inputs.index(node))
                         for index, node in enumerate(self._results) if node in self._inputs]
-        passed = {index for index, _ in self._passed}
+        # Results kept for the backward pass that the caller gets too.
+        self._shared = [(index, self._results.index(self._results[index]))
+                        for index in range(self.returned, len(self._results))
+                        if self._is_shared(index)]
+        others = {index for index, _ in (*self._passed, *self._shared)}
         self._computed = [index for index, node in enumerate(self._results)
-                          if index not in passed and isinstance(node, torch.fx.Node)]
+                          if index not in others and isinstance(node, torch.fx.Node)]
         self.is_dynamic = any(not isinstance(node.meta.get("val"), torch.Tensor)
                                or has_symbolic_sizes(node.meta["val"]) for node in self._inputs)
         self._is_random = options.Precision.stochastic_rounding or _draws_numbers(graph)
@@ -73,6 +77,16 @@ class CompiledGraph:
         """Whether a result is an argument."""
         return any(index == passed for passed, _ in self._passed)
 
+    def _is_shared(self, index: int) -> bool:
+        """Whether a result kept for the backward pass is one that the caller gets, also with the
+        same dtype and order in memory."""
+        node = self._results[index]
+        if node not in self._results[:self.returned] or node in self._inputs:
+            return False
+        value = node.meta.get("val")
+        return (isinstance(value, torch.Tensor) and value.dim() != 4
+                and narrowed(value.dtype) is value.dtype)
+
     @untraced
     def __call__(self, arguments: list) -> list:
         if self.program is not None and (results := self.program.run(arguments)) is not None:
@@ -96,6 +110,8 @@ class CompiledGraph:
             for index, form, value in zip(self._computed, self._forms, self._run(own),
                                           strict=True):
                 values[index] = value if form is None else _formed(value, *form)
+        for index, other in self._shared:
+            values[index] = values[other].detach()
         return values
 
     def _run(self, arguments: list) -> tuple:
@@ -158,6 +174,8 @@ class CompiledGraph:
         results: list = [None] * len(self._results)
         for index, source in self._passed:
             results[index] = source, index >= self.returned and source in self._wide
+        for index, other in self._shared:
+            results[index] = (other,)
         for index, form, (position, stream) in zip(self._computed, self._forms, outputs,
                                                    strict=True):
             dtype, (given, order) = torch_dtype(stream.dtype), form or (None, None)

@@ -51,10 +51,13 @@ def steps(net, batches, make_optimizer):
 
 def check_steps(net, compiled, batches, make_optimizer):
     """Compares steps of ``compiled``, made of ``net``, with eager steps of a copy of it."""
-    narrow, wide = copy.deepcopy(net), to_wide(net)
+    narrow, last, wide = copy.deepcopy(net), copy.deepcopy(net), to_wide(net)
     ours = steps(compiled, batches, make_optimizer)
-    eager = steps(narrow, batches, make_optimizer)
-    check_narrow(ours, [eager], steps(wide, batches, make_optimizer))
+    eager = [steps(narrow, batches, make_optimizer)]
+    last.to(memory_format=torch.channels_last)
+    eager.append(steps(last, [x.to(memory_format=torch.channels_last) for x in batches],
+                       make_optimizer))
+    check_narrow(ours, eager, steps(wide, batches, make_optimizer))
 
 
 def to_wide(net):

@@ -35,6 +35,7 @@ HostPool::~HostPool() {
 }
 
 void HostPool::expect(size_t bytes) {
+  if (!has(bytes)) return;
   const std::scoped_lock lock(mutex_);
   ++blocks_[bytes].most;
 }

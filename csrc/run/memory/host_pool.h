@@ -19,6 +19,9 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
+  // Whether it has blocks of this size: torch's allocator is as fast for smaller ones.
+  static constexpr bool has(size_t bytes) { return bytes >= size_t{1} << 20; }
+
   // Announces a result of each call: of each size, as many given-back blocks are kept as calls have
   // results, and at least one.
   void expect(size_t bytes);

@@ -123,6 +123,7 @@ class AlgorithmTable {
   // As `find`, where one must apply.
   Choice chosen(const Problem& problem) const {
     const Choice choice = find(problem);
+    if (choice.row == nullptr && !has_torch()) load_torch();  // which says that there is none
     INTERNAL_CHECK(choice.row != nullptr, "no algorithm of the family ", family_, " applies");
     return choice;
   }

@@ -1,22 +1,17 @@
 #include "support/settings/settings.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "support/algorithms/algorithm.h"
 #include "support/error.h"
 #include "support/files.h"
+#include "support/process.h"
 
 namespace poptorch {
 
 namespace {
 
 thread_local const Settings* current = nullptr;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool parse_gemm(std::string_view name) {
   USER_CHECK(name == "loops" || name == "library", "[POPTORCH_GEMM] matrix products by \"", name,
@@ -33,10 +28,11 @@ bool parse_measure(const std::string& text) {
 }
 
 std::string find_cache_folder() {
-  const std::string own = variable("POPTORCH_CACHE_DIR"), cache = variable("XDG_CACHE_HOME");
+  const std::string own = environment_variable("POPTORCH_CACHE_DIR");
+  const std::string cache = environment_variable("XDG_CACHE_HOME");
   if (!own.empty()) return absolute_path(own);
   if (!cache.empty()) return concat(cache, "/poptorch");
-  const std::string home = variable("HOME");
+  const std::string home = environment_variable("HOME");
   return home.empty() ? "" : concat(home, "/.cache/poptorch");
 }
 
@@ -64,14 +60,15 @@ bool is_other_than_intel() {
 
 Settings Settings::from_environment() {
   Settings settings;
-  for (const std::string& name : split(variable("POPTORCH_OFF"), ',')) {
+  for (const std::string& name : split(environment_variable("POPTORCH_OFF"), ',')) {
     if (!name.empty()) settings.off.push_back(name);
   }
-  settings.algorithms = parse_algorithms(variable("POPTORCH_ALGORITHM"));
-  const std::string isa = variable("POPTORCH_ISA"), gemm = variable("POPTORCH_GEMM");
+  settings.algorithms = parse_algorithms(environment_variable("POPTORCH_ALGORITHM"));
+  const std::string isa = environment_variable("POPTORCH_ISA");
+  const std::string gemm = environment_variable("POPTORCH_GEMM");
   settings.isa = isa.empty() ? best_level() : simd::parse_isa(isa);
   settings.names_gemm = !gemm.empty();
-  settings.measures = parse_measure(variable("POPTORCH_MEASURE"));
+  settings.measures = parse_measure(environment_variable("POPTORCH_MEASURE"));
   settings.cache_folder = find_cache_folder();
   settings.has_gemm_loops = gemm.empty() ? is_other_than_intel() : parse_gemm(gemm);
   return settings;

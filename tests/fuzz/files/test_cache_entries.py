@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from poptorch._base.logging import logger
-from tests.fuzz.files import file_models
+from poptorch._files.cache import Entry, Folder, Key
+from tests.fuzz.files import damage, file_models
 from tests.fuzz.judge import FACTOR
 
 EXAMPLES = 40
+LOOKUPS = 300
 
 
 def results_of(name, folder) -> list[torch.Tensor]:
@@ -81,3 +83,32 @@ def test_damaged_entries(kept, warnings, seed):
         assert path.read_bytes() == good and os.listdir(folder) == [path.name], what
         replaced += bad != good
     assert replaced
+
+
+def test_damaged_members(kept, warnings, seed):
+    """What is found is what was written, unless all hashes were written anew, too."""
+    draw, refused = random.Random(seed), 0
+    keys = {}
+    for name, (_, path, good, _) in kept.items():
+        path.write_bytes(good)
+        keys[name] = Key(Entry(path).text, Entry(path).facts)
+    for _ in range(LOOKUPS * FACTOR):
+        name, other = draw.sample(sorted(kept), 2)
+        folder, path, good, _ = kept[name]
+        bad, what, is_signed = damage.damages(draw, good, damage.unpacked(kept[other][2]))
+        path.write_bytes(bad)
+        warnings.clear()
+        found = Folder(folder, 1 << 30).find(keys[name])
+        assert len(warnings) == (found is None), (what, warnings)
+        assert all(f"the entry {path} cannot be used: " in line for line in warnings), what
+        if found is None:
+            refused += 1
+        elif not is_signed:
+            path.write_bytes(good)
+            assert _contents(found) == _contents(Entry(path)), what
+        path.write_bytes(good)
+    assert refused
+
+
+def _contents(entry: Entry) -> tuple:
+    return entry.ipus, {name: bytes(data) for name, data in entry._members.items()}

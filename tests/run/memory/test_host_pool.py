@@ -12,39 +12,42 @@ from poptorch import _C
 LARGE = (512, 1024)  # 2 MiB of floats
 
 
-@pytest.mark.parametrize("dtype, torch_dtype", [
-    ("bool", torch.bool), ("u8", torch.uint8), ("i8", torch.int8), ("i16", torch.int16),
-    ("i32", torch.int32), ("i64", torch.int64), ("f16", torch.float16), ("bf16", torch.bfloat16),
-    ("f32", torch.float32), ("f64", torch.float64),
+def large(pool):
+    return _C.TensorKind(torch.float32, LARGE).empty(pool)
+
+
+@pytest.mark.parametrize("dtype", [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
+    torch.bfloat16, torch.float32, torch.float64, torch.complex64,
 ])
 @pytest.mark.parametrize("sizes", [(), (0, 3), (2, 3), (1 << 20, 3)])
-def test_tensors(dtype, torch_dtype, sizes):
-    tensor = torch.from_dlpack(_C.HostPool().empty(dtype, sizes))
-    assert tensor.dtype == torch_dtype and tensor.shape == sizes and tensor.is_contiguous()
+def test_tensors(dtype, sizes):
+    tensor = _C.TensorKind(dtype, sizes).empty(_C.HostPool())
+    assert tensor.dtype == dtype and tensor.shape == sizes and tensor.is_contiguous()
     assert tensor.data_ptr() % 64 == 0
-    assert torch.equal(tensor.fill_(1), torch.ones(sizes, dtype=torch_dtype))  # outlives its pool
+    assert torch.equal(tensor.fill_(1), torch.ones(sizes, dtype=dtype))  # outlives its pool
 
 
 def test_memory_is_recycled():
     pool = _C.HostPool()
-    first = torch.from_dlpack(pool.empty("f32", LARGE))
-    second = torch.from_dlpack(pool.empty("f32", LARGE))
+    first, second = large(pool), large(pool)
     assert first.data_ptr() != second.data_ptr()
     view, address = first[3:], first.data_ptr()
     del first
     gc.collect()
-    assert torch.from_dlpack(pool.empty("f32", LARGE)).data_ptr() != address
+    assert large(pool).data_ptr() != address
     del view
     gc.collect()
-    addresses = {torch.from_dlpack(pool.empty("f32", LARGE)).data_ptr() for _ in range(3)}
-    assert len(addresses) == 1
+    assert len({large(pool).data_ptr() for _ in range(3)}) == 1
 
 
-def test_a_capsule_that_nobody_takes_is_freed():
+def test_a_tensor_can_be_resized():
     pool = _C.HostPool()
-    address = torch.from_dlpack(pool.empty("f32", LARGE)).data_ptr()
-    pool.empty("f32", LARGE)
-    assert torch.from_dlpack(pool.empty("f32", LARGE)).data_ptr() == address
+    tensor = large(pool)
+    address = tensor.data_ptr()
+    tensor.resize_(2 * LARGE[0], LARGE[1]).zero_()
+    assert tensor.data_ptr() != address
+    assert large(pool).data_ptr() == address
 
 
 def test_results_of_calls_stay():
