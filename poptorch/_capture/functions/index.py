@@ -87,15 +87,25 @@ def _tensor_of(index):
     return index
 
 
+def _narrow_at(capture, input, dim: int, start, length: int):
+    """Elements at a place that the program computes."""
+    size, first = input.shape[dim], _position(input, dim, start)
+    if length == 0:
+        capture.recorder.checks.require(
+            ((0 <= first) & (first <= size)).all(), f"[narrow] start is out of range: dimension "
+            f"{dim} has {size} entries. Pass a start from {-size} to {size}.")
+        return input.narrow(dim, 0, 0)
+    first = torch.where(first < 0, size, first)  # out of range, as it is in eager
+    return capture.recorder.picks.take(input, dim, first + torch.arange(length))
+
+
 def _narrow(capture, func, input, dim, start, length):
     if not _has_fake((start, length)):
         return NotImplemented
     if _has_fake(with_known_values(capture.recorder, (start,))) and _is_number(start) \
             and dim in range(-input.dim(), input.dim()) \
-            and type(length) is int and 0 < length <= input.shape[dim]:
-        first = _position(input, dim, start)
-        first = torch.where(first < 0, input.shape[dim], first)  # out of range, as it is in eager
-        return capture.recorder.picks.take(input, dim % input.dim(), first + torch.arange(length))
+            and type(length) is int and 0 <= length <= input.shape[dim]:
+        return _narrow_at(capture, input, dim % input.dim(), start, length)
     return func(input, dim, *_known_bounds(capture, "[narrow] narrow", (start, length)))
 
 

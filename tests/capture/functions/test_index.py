@@ -298,6 +298,14 @@ def test_narrow_out_of_range(start):
         model(X.float(), torch.tensor(start))
 
 
+def test_narrow_to_nothing():
+    model = poptorch.inferenceModel(lambda x, i: (x.narrow(2, i, 0), x.sum()), quiet_options())
+    assert model(X.float(), torch.tensor(4))[0].shape == (2, 3, 0)
+    with pytest.raises(poptorch.Error, match=r"\[narrow\] start is out of range: dimension 2 has 4 "
+                                             r"entries. Pass a start from -4 to 4."):
+        model(X.float(), torch.tensor(5))
+
+
 def test_run():
     model = poptorch.inferenceModel(Function(lambda m, x, i: x[:, i]), quiet_options())
     for number in (0, 2, -1):
