@@ -77,7 +77,7 @@ fuzz-files: $(VENV)/installed
 
 stress: $(VENV)/installed
 	POPTORCH_STRESS=$(STRESS_RUNS) OMP_WAIT_POLICY=passive $(PYTHON) -m pytest -n0 \
-		tests/run/test_host_stages.py -k stress $(PYTEST_ARGS)
+		tests/run/host/test_host_stages.py -k stress $(PYTEST_ARGS)
 
 mutants: $(VENV)/installed
 	$(PYTHON) -m tests.fuzz.mutants $(MUTANTS_ARGS)

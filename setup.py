@@ -400,7 +400,7 @@ class BuildAsan(BuildCore):
 
     def run(self):
         chosen = [source for source in sources() if not is_for_torch(source)
-                  and not is_program(source)]
+                  and source != "csrc/program/main.cpp"]
         flags = ["-fsanitize=address", "-fopenmp", "-ldl"]
         link = ("load_files", lambda source: True, flags)
         build_files([ROOT / "build" / "asan"], [link], build="asan", chosen=[*chosen, LOADER])

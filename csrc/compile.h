@@ -21,8 +21,8 @@
 #include "ir/graph.h"
 #include "place/place.h"
 #include "run/executable.h"
-#include "run/host_form.h"
-#include "support/settings.h"
+#include "run/host/host_form.h"
+#include "support/settings/settings.h"
 #include "tasks/report.h"
 
 namespace poptorch {
@@ -45,7 +45,7 @@ struct CompileOptions {
   bool power_of_two_ipus = false;  // their number must be a power of two
   int input_group_size = 1;        // replicas that read the same inputs: neighbours, or
   bool orthogonal_input_groups = false;  // every n-th one where there are n groups
-  std::string host;  // POPTORCH_HOST: the form to run in (run/host_form.h); empty: the fastest
+  std::string host;  // POPTORCH_HOST: the form to run in (run/host/host_form.h); empty: the fastest
 
   // The defaults, with what the environment variables named above say.
   static CompileOptions from_environment();
@@ -62,7 +62,7 @@ struct Reports {
   std::vector<std::pair<std::string, int64_t>> step_times_ns;   // step -> wall time
   int64_t ipus = 1;                                             // of one replica
   std::vector<place::Share> shares;                             // of the stages
-  std::optional<tasks::Report> tasks;  // where the host may run them, see run/host_form.h
+  std::optional<tasks::Report> tasks;  // where the host may run them, see run/host/host_form.h
   run::HostPlan host;
 };
 

@@ -14,16 +14,12 @@
 #include "plan/check.h"
 #include "plan/plan.h"
 #include "support/error.h"
-#include "support/switches.h"
+#include "support/process.h"
+#include "support/settings/switches.h"
 
 namespace poptorch {
 
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // All that POPTORCH_OFF can name.
 std::vector<Switch> optimizations() {
@@ -68,11 +64,11 @@ void keep_planned(std::vector<std::pair<std::string, std::string>>& texts,
 CompileOptions CompileOptions::from_environment() {
   CompileOptions options;
   options.settings = Settings::from_environment();
-  options.dump_folder = variable("POPTORCH_DUMP_IR");
-  options.reload_ir = variable("POPTORCH_RELOAD_IR") == "1";
-  options.poison = variable("POPTORCH_POISON") == "1";
-  options.host = variable("POPTORCH_HOST");
-  const std::string limit = variable("POPTORCH_PASS_LIMIT");
+  options.dump_folder = environment_variable("POPTORCH_DUMP_IR");
+  options.reload_ir = environment_variable("POPTORCH_RELOAD_IR") == "1";
+  options.poison = environment_variable("POPTORCH_POISON") == "1";
+  options.host = environment_variable("POPTORCH_HOST");
+  const std::string limit = environment_variable("POPTORCH_PASS_LIMIT");
   if (!limit.empty()) {
     char* end = nullptr;
     options.pass_limit = static_cast<int>(std::strtol(limit.c_str(), &end, 10));
@@ -175,7 +171,7 @@ std::unique_ptr<Compiled> compile_planned(std::unique_ptr<ir::Module> module,
       assemble::assemble(*module, assemble_options(options), std::move(prepared));
   return make_executable(*module, std::move(program), options, std::move(known));
 } catch (const InternalError& error) {
-  throw UserError(error.rule);
+  throw BrokenText(error.rule);
 }
 
 }  // namespace poptorch

@@ -6,8 +6,14 @@
 
 #include "assemble/assemble.h"
 #include "compile.h"
+#include "support/error.h"
 
 namespace poptorch {
+
+// What `compile_planned` throws for a text that breaks a rule, which the words name.
+struct BrokenText : UserError {
+  using UserError::UserError;
+};
 
 // The options with all that they turn off.
 CompileOptions complete(CompileOptions options);

@@ -31,7 +31,7 @@ def flags_of_level(cpu, is_hot, has_vectors):
 
 
 def native_level():
-    """The key of ``LEVELS`` that is the best one of this machine (csrc/support/isa.cpp)."""
+    """The key of ``LEVELS`` that is the best one of this machine (csrc/support/cpu/isa.cpp)."""
     flags = set(re.search(r"flags\s*:(.*)|$", Path("/proc/cpuinfo").read_text())[0].split())
     needs = {"avx2": {"avx2", "fma", "f16c"},
              "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},

@@ -15,8 +15,8 @@ INSTRUCTION_SETS = {
     "_amx.cpp": [*AVX512, "-mamx-tile", "-mamx-bf16", "-Wno-uninitialized",
                  "-Wno-maybe-uninitialized"],
 }
-# What computes, and what each call of a program passes through.
-HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/")
+# What computes, what each call of a program passes through, and what reads a program of a file.
+HOT = ("csrc/kernels/", "csrc/run/", "csrc/support/", "csrc/ir/")
 
 
 def sources():
@@ -90,7 +90,7 @@ def has_shared_state(source):
 def reads_files(source):
     """Whether a source reads files of compiled models, or checks the plan in them."""
     return source.startswith(
-        ("csrc/runtime/", "csrc/ir/", "csrc/plan/", "csrc/assemble/", "tests/"))
+        ("csrc/program/", "csrc/runtime/", "csrc/ir/", "csrc/plan/", "csrc/assemble/", "tests/"))
 
 
 def precompiled_header(source):

@@ -11,6 +11,7 @@ from weakref import WeakMethod, ref
 import torch
 
 from poptorch._base.checks import check_module, public_names
+from poptorch._base.torch_private.basic import untraced
 from poptorch._base.torch_private.modes_off import is_plain_for, plain_torch
 from poptorch._device.device import Device
 from poptorch._executor.attachment import Attachment
@@ -102,6 +103,7 @@ class PoplarExecutor:
 
     # -- the data path -------------------------------------------------------------------------
 
+    @untraced
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model; compiles it first if this is the first call.
 

@@ -7,6 +7,7 @@ import safetensors.torch
 import torch
 
 from poptorch._base import interrupts
+from poptorch._base.checks import check_module
 from poptorch._executor.saving import standing_still
 from poptorch._files import bundle, place, problems, tensors
 from poptorch._files.archive import PROGRAM_NAME, path_of
@@ -124,6 +125,7 @@ def save_weights(model: torch.nn.Module | PoplarExecutor, filename: str) -> str:
         >>> torch.equal(net.weight, other.weight)
         True
     """
+    _check(model, "save_weights")
     path, state = path_of(filename, "save_weights"), model.state_dict()
     for name, value in state.items():
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -165,6 +167,7 @@ def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict:
         ...     poptorch.load_weights(other, path)
         <All keys matched successfully>
     """
+    _check(model, "load_weights")
     path = path_of(filename, "load_weights")
     try:
         place.checked_status(path, "read")
@@ -180,3 +183,8 @@ def load_weights(model: torch.nn.Module | PoplarExecutor, filename: str, strict:
     tied = {name: found[first[id(value)]] for name, value in own.items()
             if name not in found and id(value) in first}
     return model.load_state_dict({**found, **tied}, strict)
+
+
+def _check(model, where: str) -> None:
+    if not isinstance(model, PoplarExecutor):
+        check_module(model, where)

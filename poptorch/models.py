@@ -1,7 +1,8 @@
 """The two functions that wrap a module."""
 
 from collections.abc import Callable
-from types import FunctionType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from poptorch.executor import PoplarExecutor, take_program, wrapped_again
 from poptorch.options import Options
 from poptorch.options._options import checked_options
 from poptorch.version import __version__
+
+FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
 
 
 @shortens
@@ -100,7 +103,7 @@ def trainingModel(model: torch.nn.Module, options: Options | None = None,
                           poptorch_version=__version__, optimizer=optimizer)
 
 
-class _Function(torch.nn.Module):
+class FunctionModule(torch.nn.Module):
     """A module whose ``forward`` is a function."""
 
     def __init__(self, function: Callable[..., Any]):
@@ -143,8 +146,8 @@ def inferenceModel(model: torch.nn.Module | Callable[..., Any],
         model = model.model
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
-    if isinstance(model, FunctionType):
-        model = _Function(model)
+    if isinstance(model, FUNCTIONS):
+        model = FunctionModule(model)
     return PoplarExecutor(model=model, options=options, training=False,
                           poptorch_version=__version__)
 
@@ -169,7 +172,8 @@ def load(filename: str,
     Raises:
         poptorch.Error: The file cannot be used; the message says why: damaged, written by another
             version, without a module, or naming a class that is not imported; or
-            ``edit_opts_fn`` changed an option that is compiled in.
+            ``edit_opts_fn`` changed an option that is compiled in, or returned other options.
+        TypeError: ``edit_opts_fn`` is not a function.
 
     Example:
         >>> import os, poptorch, tempfile, torch

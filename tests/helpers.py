@@ -48,6 +48,17 @@ class RunningTotal(torch.nn.Module):
         return self.total.clone()
 
 
+class Applied(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
 def flatten(tree):
     """The tensors of a nested structure, by readable path."""
     leaves = pytree.tree_flatten_with_path(tree)[0]

@@ -1,4 +1,5 @@
-"""Golden cases of the passes: ``<pass>/<behavior>.ir`` says what to run and what comes out.
+"""Golden cases of the passes: ``<pass>/<behavior>.ir`` says what to run and what comes out. Those
+of other steps are ``<behavior>.ir``.
 
 Those that begin with ``amx_`` hold where products run on the CPU's unit for bfloat16, those that
 begin with ``loops_`` where they are computed by loops of our own, and those that begin with
@@ -46,6 +47,15 @@ def check(path, update):
     check_case(path, module.text(), update)
     if len(changes) == 1:
         assert changes[0][1] == (module.text() != before), "a pass must say whether it changed"
+
+
+def check_steps(path, update):
+    """The steps of a compilation give what the case says."""
+    steps, source, _ = read_case(path)
+    module = _C.parse(source)
+    for step in steps.split(","):
+        getattr(_C, step)(module)
+    check_case(path, module.text(), update)
 
 
 def check_second_run(path):

@@ -4,6 +4,7 @@ import sys
 import threading
 
 import pytest
+import torch
 
 WAIT_S = 300
 
@@ -15,6 +16,13 @@ def frequent_switches():
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(autouse=True)
+def module_threads(request, clean_state):
+    """torch has as many threads as ``THREADS`` of the module that imports this fixture says, which
+    may be more than the machine has processors. ``clean_state`` restores the number."""
+    torch.set_num_threads(request.module.THREADS)
 
 
 def at_once(functions):

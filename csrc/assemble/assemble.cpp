@@ -1,72 +1,34 @@
 #include "assemble/assemble.h"
 
-#include <algorithm>
-#include <array>
+#include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "assemble/collectives.h"
 #include "assemble/direct_streams.h"
 #include "assemble/float_checks.h"
+#include "assemble/interface.h"
 #include "assemble/lanes.h"
 #include "assemble/resident.h"
+#include "assemble/sources.h"
 #include "ir/bodies.h"
-#include "ir/part.h"
-#include "ops/layout.h"
+#include "ops/op_def.h"
 #include "plan/contents.h"
 #include "plan/layout.h"
 #include "rewrite/edit.h"
 #include "schedule/states.h"
 #include "support/error.h"
+#include "support/loading/not_linked.h"
 #include "support/mutant.h"
-#include "support/not_linked.h"
-#include "support/settings.h"
-#include "support/switches.h"
+#include "support/settings/settings.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::assemble {
 
 namespace {
 
 using Kind = Instruction::Kind;
-
-constexpr std::array silent_ops = {ir::op::constant, ir::op::input, ir::op::state,
-                                   ir::op::strategy};
-
-bool is_silent(const ir::Op& op) {
-  return ops::is_alias(op) ||
-         std::find(silent_ops.begin(), silent_ops.end(), op.name) != silent_ops.end();
-}
-
-std::string label_of(const ir::SourceLocation& location) {
-  std::string label;
-  if (!location.file.empty()) label = location.file + ':' + std::to_string(location.line);
-  if (!location.module.empty()) {
-    label += label.empty() ? "module \"" : ", module \"";
-    label += location.module;
-    label += '"';
-  }
-  return label;
-}
-
-std::string types_of(const ir::Op& op) {
-  std::string text;
-  for (const ir::Value* operand : op.operands) {
-    text += text.empty() ? "" : ", ";
-    text += operand == nullptr ? "_" : operand->type.text();
-  }
-  text += " ->";
-  for (size_t i = 0; i < op.results.size(); ++i) {
-    text += i == 0 ? " " : ", ";
-    text += op.results[i]->type.text();
-  }
-  return text;
-}
-
-std::string algorithm_of(const ir::Op& op) {
-  const ir::Attr* attr = op.attrs.find(ir::attr::algorithm);
-  const auto* name = attr == nullptr ? nullptr : std::get_if<std::string>(&attr->value);
-  return name == nullptr ? "" : *name;
-}
 
 // Contents that die with an op, by the op's position.
 std::unordered_map<int, std::vector<plan::Content>> find_deaths(const plan::Contents& contents) {
@@ -100,7 +62,6 @@ class Assembler {
     program_.arena_bytes = plan::arena_bytes(module);
     shareable_ = plan::shareable_states(module);
     program_.threads = options.threads;
-    label({});
     for (const auto& graph : module.graphs) {
       if (options.check_floats) uses_.merge(graph->count_uses());
     }
@@ -113,7 +74,9 @@ class Assembler {
 
   Program run() {
     const ir::Graph* preprocess = module_.find_graph("preprocess");
-    if (preprocess != nullptr) preprocessed_ = schedule::state_uses(module_).at(preprocess);
+    if (preprocess != nullptr) {
+      interface_.set_preprocessed(schedule::state_uses(module_).at(preprocess));
+    }
     const ir::Graph& main = *module_.find_graph("main");
     device_loop_ = find_device_loop(main);
     add_block(main, 1);
@@ -123,7 +86,7 @@ class Assembler {
     program_.runs_user_code = runs_user_code(module_);
     program_.resident = find_resident(module_, directs_, shareable_);
     check_kernels();
-    sort_by_name();
+    interface_.sort_by_name();
     return std::move(program_);
   }
 
@@ -156,7 +119,8 @@ class Assembler {
       const auto found = direct.find(base);
       if (found == direct.end() || found->second != op.get()) continue;
       directs_.emplace(base, static_cast<int>(program_.directs.size()));
-      program_.directs.push_back({stream_of(*op, value, steps), plan::addr_of(*base), {}});
+      const int stream = interface_.stream_of(*op, value, steps);
+      program_.directs.push_back({stream, plan::addr_of(*base), {}});
       if (!is_input) add_bind(*op, *base, block);
     }
   }
@@ -168,7 +132,9 @@ class Assembler {
   }
 
   void add_op(const ir::Op& op, int64_t steps, Block& block) {
-    if (op.name == ir::op::state || op.name == ir::op::assign) add_state(op);
+    if (op.name == ir::op::state || op.name == ir::op::assign) {
+      interface_.add_state(op, shareable_);
+    }
     if (op.name == ir::op::constant) add_constant(op);
     if (is_silent(op)) return;
     if (op.name == ir::op::loop) return add_loop(op, steps, block);
@@ -191,24 +157,11 @@ class Assembler {
     Instruction instruction;
     instruction.kind = kind;
     instruction.first_pointer = static_cast<int>(program_.offsets.size());
-    instruction.label = label(op.source_location);
-    instruction.source = source(op, instruction.label);
+    instruction.label = sources_.label(op.source_location);
+    instruction.source = sources_.source(op, instruction.label);
     instruction.task = static_cast<int>(op.attrs.get_int(ir::attr::task, -1));
     block.instructions.push_back(instruction);
     return block.instructions.back();
-  }
-
-  int source(const ir::Op& op, int label) {
-    program_.sources.push_back({ops::report_name(op), ir::name_of(ir::part_of(op)), types_of(op),
-                                label, algorithm_of(op), ops::work_of(op)});
-    return static_cast<int>(program_.sources.size()) - 1;
-  }
-
-  int label(const ir::SourceLocation& location) {
-    const std::string text = label_of(location);
-    const auto [found, is_new] = labels_.try_emplace(text, static_cast<int>(labels_.size()));
-    if (is_new) program_.labels.push_back(text);
-    return found->second;
   }
 
   // Of an operand to the result, or to the state that is assigned.
@@ -305,47 +258,9 @@ class Assembler {
   void add_stream(const ir::Op& op, ir::Value& value, int64_t steps, Block& block) {
     Instruction& instruction =
         add(op.name == ir::op::stream_in ? Kind::stream_in : Kind::stream_out, op, block);
-    instruction.index = stream_of(op, value, steps);
+    instruction.index = interface_.stream_of(op, value, steps);
     instruction.bytes = value.type.bytes();
     add_pointer(&value);
-  }
-
-  // The number of the op's stream, which is added at its first op.
-  int stream_of(const ir::Op& op, const ir::Value& value, int64_t steps) {
-    const std::string& name = op.attrs.get_string(ir::attr::stream);
-    const bool is_input = op.name == ir::op::stream_in;
-    const bool repeat = is_input && ops::attr_of(op, ir::attr::repeat) == ir::Attr(true);
-    const auto [found, is_new] = streams_.try_emplace(name, static_cast<int>(streams_.size()));
-    if (is_new) program_.streams.push_back({name, is_input, value.type, repeat, steps});
-    const Stream& stream = program_.streams[static_cast<size_t>(found->second)];
-    INTERNAL_CHECK(stream.is_input == is_input && stream.type == value.type &&
-                       stream.per_iteration == steps,
-                   "[assemble] stream \"", name, "\" is used in two ways: `", op.text(), "`");
-    return found->second;
-  }
-
-  void add_state(const ir::Op& op) {
-    const std::string& path = op.attrs.get_string(ir::attr::path);
-    if (preprocessed_.assigned.contains(path)) return;  // not visible outside
-    const auto [found, is_new] = states_.try_emplace(path, states_.size());
-    const ir::Value& value = op.name == ir::op::state ? *op.result() : *op.operand(0);
-    if (is_new) {
-      program_.states.push_back({path, value.type, 0, "", op.attrs.get_int(ir::attr::addr),
-                                 preprocessed_.read.contains(path), shareable_.contains(path)});
-    }
-    State& state = program_.states[found->second];
-    if (op.name == ir::op::assign) state.is_assigned = true;
-    if (op.name == ir::op::state && ops::is_sharded(op)) {
-      state.shard = value.type.numel();
-      state.type.sizes = op.attrs.get_ints(ir::attr::shard_of);
-      state.is_shareable = false;
-    }
-    if (op.name == ir::op::state && ops::is_channels_last(op)) {
-      state.type.sizes = ops::channels_first(value.type).sizes;
-      state.is_channels_last = true;
-    }
-    const ir::Attr* role = op.attrs.find(ir::attr::role);
-    if (role != nullptr && !role->is_none()) state.role = op.attrs.get_string(ir::attr::role);
   }
 
   void add_constant(const ir::Op& op) {
@@ -376,47 +291,15 @@ class Assembler {
                             list));
   }
 
-  // Inputs before outputs, each by name; states by path. Instructions are renumbered.
-  void sort_by_name() {
-    std::vector<int> order(program_.streams.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-    const auto key = [&](int i) {
-      const Stream& stream = program_.streams[static_cast<size_t>(i)];
-      return std::pair<bool, std::string>(!stream.is_input, stream.name);
-    };
-    std::sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
-    std::vector<int> position(order.size());
-    std::vector<Stream> sorted;
-    for (size_t i = 0; i < order.size(); ++i) {
-      position[static_cast<size_t>(order[i])] = static_cast<int>(i);
-      sorted.push_back(program_.streams[static_cast<size_t>(order[i])]);
-    }
-    program_.streams = std::move(sorted);
-    for (Direct& direct : program_.directs) {
-      direct.stream = position[static_cast<size_t>(direct.stream)];
-    }
-    for (Block& block : program_.blocks) {
-      for (Instruction& instruction : block.instructions) {
-        if (instruction.kind == Kind::stream_in || instruction.kind == Kind::stream_out) {
-          instruction.index = position[static_cast<size_t>(instruction.index)];
-        }
-      }
-    }
-    std::sort(program_.states.begin(), program_.states.end(),
-              [](const State& a, const State& b) { return a.path < b.path; });
-  }
-
   const ir::Module& module_;
   const AssembleOptions& options_;
   plan::PreparedOps prepared_;
   Program program_;
+  Sources sources_{program_};
+  Interface interface_{program_};
   Uses uses_;  // where floats are checked
-  std::unordered_map<std::string, int> labels_;
-  std::unordered_map<std::string, int> streams_;
   Directs directs_;
   const ir::Op* device_loop_ = nullptr;  // nullptr: `main` is the one iteration
-  std::unordered_map<std::string, size_t> states_;
-  schedule::StateUse preprocessed_;  // of the graph `preprocess`
   std::set<std::string> shareable_;
   std::unordered_set<int64_t> constants_;  // addresses of those that are in the program
   std::map<std::string, std::string> without_kernel_;  // op -> one example
@@ -429,22 +312,6 @@ class Assembler {
 Program assemble(const ir::Module& module, const AssembleOptions& options,
                  plan::PreparedOps prepared) {
   return Assembler(module, options, std::move(prepared)).run();
-}
-
-std::map<std::string, std::map<std::string, int64_t>> op_report(const ir::Module& module,
-                                                                bool algorithms) {
-  std::map<std::string, std::map<std::string, int64_t>> report;
-  for (const ir::Op* op : module.all_ops()) {
-    if (is_silent(*op) || ir::has_bodies(*op) || op->name == ir::op::assign ||
-        op->name == ir::op::stream_in || op->name == ir::op::stream_out) {
-      continue;
-    }
-    std::string name = ops::report_name(*op);
-    const std::string algorithm = algorithms ? algorithm_of(*op) : "";
-    if (!algorithm.empty()) name += concat(" [", algorithm, "]");
-    ++report[ir::name_of(ir::part_of(*op))][name];
-  }
-  return report;
 }
 
 }  // namespace poptorch::assemble

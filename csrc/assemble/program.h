@@ -11,7 +11,7 @@
 #include "ir/graph.h"
 #include "ops/kernel.h"
 #include "ops/work.h"
-#include "support/settings.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::assemble {
 
@@ -43,7 +43,7 @@ struct Instruction {
 };
 
 // What is known of an instruction whose operands and results are looked at for floating-point
-// exceptions (run/float_check.h).
+// exceptions (run/floats/float_check.h).
 struct FloatCheck {
   enum class Family : uint8_t {
     other,

@@ -1,9 +1,7 @@
 #include "estimate/holdings.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -28,10 +26,7 @@ int64_t ipu_of(const ir::Op& op) { return op.attrs.get_int(ir::attr::ipu, 0); }
 bool is_off_chip(const ir::Op& op) { return op.attrs.get_bool(ir::attr::off_chip, false); }
 
 bool is_view(const ir::Op& op) {
-  if (op.attrs.has(device::im2col) || op.attrs.has(device::is_summed)) return true;
-  constexpr std::array<std::string_view, 6> names = {"reshape", "permute",  "expand",
-                                                     "slice",   "diagonal", "view"};
-  return std::find(names.begin(), names.end(), op.name.text()) != names.end();
+  return ops::is_view(op) || op.attrs.has(device::im2col) || op.attrs.has(device::is_summed);
 }
 
 bool is_from_task(const ir::Op& op) {

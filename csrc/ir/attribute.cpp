@@ -89,6 +89,12 @@ const Attr* Attrs::find(AttrName name) const {
 }
 
 void Attrs::set(AttrName name, Attr value) {
+  constexpr size_t usual = 8;  // of a planned op
+  if (items_.empty()) items_.reserve(usual);
+  if (items_.empty() || std::string_view(items_.back().first) < name.text) {  // as text has them
+    items_.emplace_back(name.text, std::move(value));
+    return;
+  }
   const auto at = std::lower_bound(items_.begin(), items_.end(), name.text,
                                    [](const Item& item, std::string_view key) {
                                      return std::string_view(item.first) < key;

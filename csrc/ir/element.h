@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ir/dtype.h"
-#include "support/half.h"
+#include "support/cpu/half.h"
 
 namespace poptorch::ir {
 

@@ -319,17 +319,17 @@ class Parser {
     out.sizes = integers("]");
     const size_t at = in_.position();
     const bool has_strides = in_.accept("(");
-    const Dims strides = has_strides ? integers(")") : Dims();
-    if (has_strides && strides.size() != out.sizes.size()) {
+    if (has_strides) out.strides = integers(")");
+    if (has_strides && out.strides.size() != out.sizes.size()) {
       in_.back_to(at);
       in_.fail(concat(out.sizes.size(), " strides"));
     }
-    if (!Type{out.dtype, out.sizes, strides}.is_sane()) {
+    if (!out.is_sane()) {
       in_.back_to(begin);
       in_.fail("a type of at least 0 and less than 2^47 bytes");
     }
     if (!has_strides) return out;
-    out.set_strides(strides);
+    out.set_strides(Dims(std::move(out.strides)));
     if (out.strides.empty()) {
       in_.back_to(at);
       in_.fail("no strides, as these are the row-major ones");

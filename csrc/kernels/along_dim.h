@@ -1,8 +1,8 @@
 // A tensor seen along one of its dimensions.
 #pragma once
 
+#include "ops/families/reduction.h"
 #include "ops/kernel.h"
-#include "ops/reduction.h"
 
 namespace poptorch::kernels {
 

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "kernels/float16.h"
-#include "ops/custom.h"
+#include "ops/custom/custom.h"
 
 namespace poptorch::kernels {
 namespace {

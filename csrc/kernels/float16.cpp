@@ -1,7 +1,7 @@
 #include "kernels/float16.h"
 
 #include "kernels/float16_blocks.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -7,10 +7,10 @@
 #include "kernels/float16.h"
 #include "kernels/float16_blocks.h"
 #include "ops/layout.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 

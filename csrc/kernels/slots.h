@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "ops/kernel.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -5,7 +5,7 @@
 
 #include "ops/kernel.h"
 #include "support/error.h"
-#include "support/settings.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::ops {
 

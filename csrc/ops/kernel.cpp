@@ -5,8 +5,8 @@
 
 #include "ir/copy.h"
 #include "support/error.h"
-#include "support/not_linked.h"
-#include "support/torch_library.h"
+#include "support/loading/not_linked.h"
+#include "support/loading/torch_library.h"
 
 namespace poptorch::ops {
 
@@ -81,10 +81,10 @@ Prepared prepare(const Call& call) {
   if (def == nullptr) check_is_linked("kernel ", call.op.name.text());
   USER_CHECK(def != nullptr, "[", call.op.name, "] has no kernel: ", call.op.text(),
              ". Register one in csrc/kernels, or translate it as `aten`.");
-  ir::Op complete = ir::copy_apart(call.op);
-  complete.operands.resize(operand_slots(call.op), nullptr);
   const OpDef* row = find_op(call.op.name);
-  if (row != nullptr) complete.attrs = complete_attrs(*row, call.op.attrs);
+  ir::Op complete = ir::copy_apart(
+      call.op, row == nullptr ? call.op.attrs : complete_attrs(*row, call.op.attrs));
+  complete.operands.resize(operand_slots(call.op), nullptr);
   for (const auto& result : complete.results) result->op = &complete;
   const Call with_defaults{complete, call.threads};
   if (def->native_half || !uses_half(call)) return def->prepare(with_defaults);

@@ -22,7 +22,7 @@
 
 #include "ir/graph.h"
 #include "ops/op_def.h"
-#include "support/at_load.h"
+#include "support/loading/at_load.h"
 
 namespace poptorch::ops {
 
@@ -43,8 +43,8 @@ using Run = std::function<void(const Args&)>;
 struct Prepared {
   Run run;
   size_t scratch_bytes = 0;
-  // Which algorithm of its table (support/algorithm.h) computes the op: "winograd"; of an op with
-  // several results "dx=winograd dw=im2col". Empty: there is one way only.
+  // Which algorithm of its table (support/algorithms/algorithm.h) computes the op: "winograd"; of
+  // an op with several results "dx=winograd dw=im2col". Empty: there is one way only.
   std::string algorithm = {};
 };
 

@@ -97,6 +97,8 @@ struct OpDef {
   // One result, and an element of it depends on the elements of the operands that are broadcast to
   // its place and on its number alone.
   bool elementwise = false;
+  // The result is elements of the first operand, in other places: a target need not copy them.
+  bool view = false;
   bool lowered = false;  // only a lowering for a target (csrc/lower) makes it
 };
 
@@ -107,6 +109,8 @@ size_t operand_slots(const ir::Op& op);
 // The operands whose memory the row lets a result of the op take.
 std::vector<int> inplace_candidates(const ir::Op& op, size_t result);
 
+// Whether the row of an op has `view`.
+bool is_view(const ir::Op& op);
 // Whether an op moves its operand to another IPU, to streaming memory or from there, or keeps it
 // for a later task.
 bool is_move(const ir::Op& op);

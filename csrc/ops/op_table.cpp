@@ -4,10 +4,10 @@
 #include <unordered_map>
 
 #include "ops/annotation.h"
-#include "ops/fused.h"
-#include "support/at_load.h"
+#include "ops/families/fused.h"
 #include "support/error.h"
-#include "support/not_linked.h"
+#include "support/loading/at_load.h"
+#include "support/loading/not_linked.h"
 
 namespace poptorch::ops {
 
@@ -150,6 +150,11 @@ std::string report_name(const ir::Op& op) {
     return concat(op.attrs.get_string(ir::attr::domain), "::", op.attrs.get_string(ir::attr::op));
   }
   return op.name == ir::op::aten ? op.attrs.get_string(ir::attr::overload) : op.name.str();
+}
+
+bool is_view(const ir::Op& op) {
+  const OpDef* row = find_op(op.name);
+  return row != nullptr && row->view;
 }
 
 bool is_move(const ir::Op& op) {

@@ -41,9 +41,7 @@ double bytes_of(const ir::Value& value) {
 
 // The op as its rule sees it.
 ir::Op complete(const OpDef& row, const ir::Op& op) {
-  ir::Op out = ir::copy_apart(op);
-  out.attrs = complete_attrs(row, op.attrs);
-  return out;
+  return ir::copy_apart(op, complete_attrs(row, op.attrs));
 }
 
 std::optional<double> flops_of(const OpDef& row, const WorkInput& in) {

@@ -8,7 +8,7 @@
 #include "ir/part.h"
 #include "ops/op_def.h"
 #include "support/error.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::place {
 

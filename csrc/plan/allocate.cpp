@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "support/align.h"
+#include "support/memory/align.h"
 
 namespace poptorch::plan {
 

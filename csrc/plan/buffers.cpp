@@ -9,7 +9,7 @@
 #include "schedule/states.h"
 #include "support/error.h"
 #include "support/mutant.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::plan {
 

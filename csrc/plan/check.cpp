@@ -7,8 +7,8 @@
 
 #include "plan/allocate.h"
 #include "plan/contents.h"
-#include "support/align.h"
 #include "support/error.h"
+#include "support/memory/align.h"
 
 namespace poptorch::plan {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "plan/allocate.h"
-#include "support/align.h"
 #include "support/error.h"
+#include "support/memory/align.h"
 
 namespace poptorch::plan {
 
@@ -16,10 +16,12 @@ int64_t addr_of(const ir::Value& value) {
     INTERNAL_CHECK(value.index == 0, "`", op.text(), "` has one addr for several results");
     return *one;
   }
-  const ir::Dims all = op.attrs.get_ints(ir::attr::addr);
-  INTERNAL_CHECK(all.size() == op.results.size(), "`", op.text(), "` has ", all.size(),
-                 " addresses for ", op.results.size(), " results");
-  return all[static_cast<size_t>(value.index)];
+  const auto* all = std::get_if<ir::AttrList>(&addr->value);
+  INTERNAL_CHECK(all != nullptr && all->size() == op.results.size(), "`", op.text(), "` has addr ",
+                 addr->text(), " for ", op.results.size(), " results");
+  const auto* own = std::get_if<int64_t>(&(*all)[static_cast<size_t>(value.index)].value);
+  INTERNAL_CHECK(own != nullptr, "`", op.text(), "` has an addr that is not an integer");
+  return *own;
 }
 
 int64_t assign_addr(const ir::Op& assign) { return assign.attrs.get_int(ir::attr::addr); }

@@ -17,7 +17,7 @@ int64_t assign_addr(const ir::Op& assign);
 int inplace_operand(const ir::Value& result);
 
 // States of at least this size that no graph assigns lie behind everything else: the engine need
-// not give them memory where the host's can be read (run/shared_pages.h).
+// not give them memory where the host's can be read (run/memory/shared_pages.h).
 constexpr int64_t shareable_bytes = 256 << 10;
 std::set<std::string> shareable_states(const ir::Module& module);
 

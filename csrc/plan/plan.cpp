@@ -1,5 +1,6 @@
 #include "plan/plan.h"
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,9 +10,9 @@
 #include "plan/buffers.h"
 #include "plan/layout.h"
 #include "plan/timeline.h"
-#include "support/align.h"
 #include "support/error.h"
-#include "support/work_memory.h"
+#include "support/memory/align.h"
+#include "support/memory/work_memory.h"
 
 namespace poptorch::plan {
 
@@ -144,13 +145,14 @@ PreparedOps plan(ir::Module& module, const PlanOptions& options) {
 }
 
 PreparedOps prepare(ir::Module& module, const PlanOptions& options, bool& is_changed) {
-  const int64_t behind = arena_bytes(module);
   std::vector<ir::Op*> scratch;
   PreparedOps prepared = prepare_ops(module, options.threads, scratch, is_changed);
+  std::optional<int64_t> behind;  // the arena as it was planned
   for (ir::Op* op : scratch) {
     const auto wanted = static_cast<int64_t>(prepared.at(op).scratch_bytes);
     if (wanted <= op->attrs.get_int(ir::attr::scratch_bytes, 0)) continue;
-    op->attrs.set(ir::attr::scratch_addr, behind);
+    if (!behind) behind = arena_bytes(module);
+    op->attrs.set(ir::attr::scratch_addr, *behind);
     op->attrs.set(ir::attr::scratch_bytes, wanted);
     is_changed = true;
   }

@@ -6,7 +6,7 @@
 //   addr           of the result; a list for several; of an `assign`: of its state
 //   inplace        for each result the operand whose memory it takes, -1: none; absent: none at all
 //   scratch_addr, scratch_bytes   memory that only the op itself uses while it runs
-//   algorithm      which one computes it, where there are several (support/algorithm.h)
+//   algorithm      which one computes it, where there are several (support/algorithms/algorithm.h)
 //
 // States and constants keep their memory all the time. They come first, in the order of their
 // paths; large states that are never assigned come last (plan/layout.h).

@@ -8,7 +8,7 @@
 #include "runtime/json.h"
 #include "runtime/program.h"
 #include "support/error.h"
-#include "support/torch_library.h"
+#include "support/loading/torch_library.h"
 
 namespace poptorch::program {
 

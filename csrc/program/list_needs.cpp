@@ -6,8 +6,8 @@
 #include "program/arguments.h"
 #include "program/commands.h"
 #include "runtime/program.h"
-#include "support/at_load.h"
 #include "support/error.h"
+#include "support/loading/at_load.h"
 
 namespace poptorch::program {
 

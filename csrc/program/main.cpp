@@ -54,11 +54,7 @@ int main(int count, char** values) {
     std::fputs(usage, words.empty() ? stderr : stdout);
     return words.empty() ? 2 : 0;
   }
-  auto* command = &program::run_model;
-  if (words[0] == "train") command = &program::train_model;
-  if (words[0] == "inspect") command = &program::inspect_model;
-  if (words[0] == "needs") command = &program::list_needs;
-  if (command != &program::run_model) words.erase(words.begin());
+  const program::Command command = program::take_command(words);
   find_home();
   try {
     command(words);

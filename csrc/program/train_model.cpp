@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "program/arguments.h"
 #include "program/commands.h"
@@ -96,6 +97,36 @@ void print_loss(const Array& loss) {
   std::puts(line.c_str());
 }
 
+// Weights of a part of the model would leave the other part as the file has it.
+void check_has_all(const std::map<std::string, View>& tensors, const Program& program,
+                   const std::string& path) {
+  std::set<std::string> members;  // tied weights need one of their names
+  for (const auto& [name, member] : program.document().state_dict) {
+    if (tensors.contains(name)) members.insert(member);
+  }
+  for (const auto& [name, member] : program.document().state_dict) {
+    USER_CHECK(members.contains(member), "[load] ", path, " does not have ", name,
+               ", which is in the state_dict of the model. Give all weights of the model.");
+  }
+}
+
+void load_weights(Program& program, const std::string& path) {
+  const std::string bytes = runtime::read_file(path);
+  const std::map<std::string, View> tensors = runtime::read_safetensors(bytes, path);
+  program.set_weights(tensors, path);
+  check_has_all(tensors, program, path);
+}
+
+void load_state(Program& program, const std::string& path) {
+  const std::string bytes = runtime::read_file(path);
+  const std::map<std::string, View> tensors = runtime::read_safetensors(bytes, path);
+  program.set_device_state(tensors, path);
+  for (const auto& [name, array] : program.device_state()) {
+    USER_CHECK(tensors.contains(name), "[load] ", path, " does not have the state ", name,
+               ", which the program has. Give the state of the same program.");
+  }
+}
+
 void save(const std::string& path, const std::map<std::string, Array>& tensors) {
   std::vector<std::pair<std::string, View>> views;
   for (const auto& [name, array] : tensors) views.emplace_back(name, array.view());
@@ -110,21 +141,14 @@ void train_model(const std::vector<std::string>& words) {
   if (arguments.positional().size() != 1) throw UsageError("train takes one file");
   arguments.all("--data");
   arguments.one("--steps");
-  arguments.one("--out");
+  runtime::check_folder_of(arguments.one("--out"));
+  if (arguments.has("--out-state")) runtime::check_folder_of(arguments.one("--out-state"));
   Program program(arguments.positional()[0], arguments.name("--program"),
                   static_cast<int>(arguments.count("--threads", 0)));
   USER_CHECK(program.is_training(), "[train] ", arguments.positional()[0],
              " is a model of inferenceModel. Export one of trainingModel.");
-  if (arguments.has("--weights")) {
-    const std::string& path = arguments.one("--weights");
-    const std::string bytes = runtime::read_file(path);
-    program.set_weights(runtime::read_safetensors(bytes, path), path);
-  }
-  if (arguments.has("--state")) {
-    const std::string& path = arguments.one("--state");
-    const std::string bytes = runtime::read_file(path);
-    program.set_device_state(runtime::read_safetensors(bytes, path), path);
-  }
+  if (arguments.has("--weights")) load_weights(program, arguments.one("--weights"));
+  if (arguments.has("--state")) load_state(program, arguments.one("--state"));
   const std::vector<Batches> data = read_data(arguments.all("--data"), program);
   const size_t loss = loss_of(program);
   const int64_t steps = arguments.count("--steps", 1);

@@ -18,7 +18,7 @@
 #include "python/bind.h"
 #include "python/signal_watch.h"
 #include "python/torch_tensors.h"
-#include "run/file_map.h"
+#include "run/memory/file_map.h"
 #include "schedule/schedule.h"
 #include "support/error.h"
 #include "tasks/cut.h"
@@ -154,7 +154,7 @@ place::Share share_from(const py::dict& row) {
 }
 
 std::unique_ptr<Executable> assemble_text(
-    const std::string& text, const py::dict& items, const ir::Module* constants,
+    std::string text, const py::dict& items, const ir::Module* constants,
     std::vector<std::pair<std::string, std::string>> texts, const std::vector<py::dict>& shares,
     bool is_proved) {
   const CompileOptions options = to_options(items);
@@ -163,7 +163,7 @@ std::unique_ptr<Executable> assemble_text(
   for (const py::dict& row : shares) known.shares.push_back(share_from(row));
   const py::gil_scoped_release released;
   std::unique_ptr<ir::Module> module = ir::parse(text, constants);
-  known.texts.emplace_back("plan", text);
+  known.texts.emplace_back("plan", std::move(text));
   return compile_planned(std::move(module), options, std::move(known), is_proved);
 }
 

@@ -1,13 +1,13 @@
-// poptorch._C: memory of results, handed to torch as DLPack capsules.
+// poptorch._C: memory of the host.
 #include <pybind11/stl.h>
 
 #include <memory>
 
 #include "python/bind.h"
 #include "python/torch_tensors.h"
-#include "run/file_map.h"
-#include "run/host_pool.h"
-#include "run/memory_limit.h"
+#include "run/memory/file_map.h"
+#include "run/memory/host_pool.h"
+#include "run/memory/memory_limit.h"
 
 namespace poptorch::python {
 
@@ -41,14 +41,10 @@ void bind_host(py::module_& module) {
                                                   "Recycled host memory for results.")
       .def(py::init(&HostPool::make))
       .def("expect", &HostPool::expect, py::arg("nbytes"),
-           "Announces a result of each call, so that its memory is kept.")
-      .def("empty", &new_result, py::arg("dtype"), py::arg("sizes"),
-           "A DLPack capsule of an uninitialized tensor; its memory is used again once the tensor "
-           "is freed.");
+           "Announces a result of each call, so that its memory is kept.");
   module.def(
       "allow_resizing", &allow_resizing, py::arg("storage"),
-      "Lets torch resize a storage, given by its address, whose memory comes from a HostPool or a "
-      "FileMap.");
+      "Lets torch resize a storage, given by its address, whose memory comes from a FileMap.");
   module.def("memory_limit", &run::memory_limit, py::arg("root") = "",
              "Bytes of memory that this process may have, by the files under `root`.");
 }

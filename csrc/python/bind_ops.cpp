@@ -6,18 +6,18 @@
 #include <optional>
 #include <string>
 
-#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/bf16/bf16x3.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/simd/isa.h"
 #include "ops/annotation.h"
-#include "ops/custom.h"
+#include "ops/custom/custom.h"
 #include "ops/evaluate.h"
 #include "ops/kernel.h"
 #include "ops/op_def.h"
 #include "ops/work.h"
 #include "python/bind.h"
 #include "support/error.h"
-#include "support/settings.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::python {
 
@@ -188,6 +188,7 @@ py::dict row_dict(const ops::OpDef& row) {
   out["inplace"] = row.inplace;
   out["effects"] = row.effects;
   out["random"] = row.random;
+  out["view"] = row.view;
   out["lowered"] = row.lowered;
   out["infers"] = row.infer != nullptr;
   out["counts_flops"] = row.flops != nullptr || row.elementwise;

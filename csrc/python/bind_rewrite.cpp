@@ -5,9 +5,9 @@
 #include "lower/cpu/pipeline.h"
 #include "python/bind.h"
 #include "rewrite/pipeline.h"
-#include "support/algorithm.h"
+#include "support/algorithms/algorithm.h"
 #include "support/error.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::python {
 

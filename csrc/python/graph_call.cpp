@@ -3,16 +3,14 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/CPUAllocator.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/headeronly/version.h>
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -25,7 +23,9 @@
 #include "python/bind.h"
 #include "python/raised.h"
 #include "python/signal_watch.h"
-#include "run/host_pool.h"
+#include "python/torch_tensors.h"
+#include "python/torch_values.h"
+#include "run/memory/host_pool.h"
 #include "support/error.h"
 
 namespace poptorch::python {
@@ -34,38 +34,6 @@ namespace {
 
 using at::Tensor;
 using run::HostPool;
-using Tensors = std::vector<Tensor>;
-
-// Smaller tensors come from torch's allocator, which is as fast for them.
-constexpr size_t least_pooled_bytes = size_t{1} << 20;
-
-Tensor to_tensor(py::handle object) {
-  if (object.is_none()) return {};
-  INTERNAL_CHECK(THPVariable_Check(object.ptr()), "a tensor is expected");
-  return THPVariable_Unpack(object.ptr());
-}
-
-Tensors to_tensors(const py::sequence& objects) {
-  Tensors tensors;
-  tensors.reserve(objects.size());
-  for (const py::handle object : objects) tensors.push_back(to_tensor(object));
-  return tensors;
-}
-
-py::object from_tensor(const Tensor& tensor) {
-  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));  // None if undefined
-}
-
-py::list from_tensors(const Tensors& tensors) {
-  py::list objects(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) objects[i] = from_tensor(tensors[i]);
-  return objects;
-}
-
-c10::ScalarType to_scalar_type(py::handle dtype) {
-  INTERNAL_CHECK(THPDtype_Check(dtype.ptr()), "a torch.dtype is expected");
-  return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
-}
 
 // Whether operations of torch compute values in this thread: they are not recorded or transformed.
 bool is_plain() {
@@ -89,7 +57,6 @@ struct Form {
   bool has_sizes(const Tensor& tensor, c10::ScalarType type) const;
   // Whether such a tensor has the strides.
   bool has_strides(const Tensor& tensor) const;
-  Tensor empty(HostPool& pool) const;
 
   int64_t stream;  // -1: the program does not use it
   c10::ScalarType dtype, given;
@@ -113,33 +80,6 @@ bool Form::has_strides(const Tensor& tensor) const {
   return true;
 }
 
-// Memory of the pool.
-struct Block {
-  std::shared_ptr<HostPool> pool;
-  void* data;
-  size_t bytes;
-};
-
-void give_back(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->pool->give_back(block->data, block->bytes);
-}
-
-Tensor Form::empty(HostPool& pool) const {
-  if (bytes < least_pooled_bytes) return at::detail::empty_strided_cpu(sizes, strides, dtype);
-  auto block = std::make_unique<Block>(Block{pool.shared_from_this(), pool.take(bytes), bytes});
-  void* const data = block->data;
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      c10::DataPtr(data, block.release(), &give_back, c10::Device(c10::kCPU)),
-      c10::GetDefaultCPUAllocator(), true);
-  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  return tensor;
-}
-
 // A program of a graph.
 class GraphProgram {
  public:
@@ -148,14 +88,17 @@ class GraphProgram {
 
   // Whether it can run here: torch computes values, and no recording is active.
   bool can_run() const { return is_plain() && PyList_GET_SIZE(recordings_.ptr()) == 0; }
+  // Each run gets a random state in this stream.
+  void draw_into(size_t stream) { random_stream_ = stream; }
   // The results; undefined where one is None. With Python's lock, which is released for the run.
   Tensors run(const Tensors& arguments);
 
  private:
   struct Result {
     std::optional<Form> computed;
-    int64_t argument = -1;  // which it is, if it is not computed; -1: None
+    int64_t argument = -1;  // which it is, if it is not computed
     bool is_converted = false;
+    int64_t result = -1;  // which it is, if it is neither; -1: None
   };
 
   Tensor converted(size_t index, const Tensor& argument) const;
@@ -164,6 +107,7 @@ class GraphProgram {
   Compiled& executable_;
   std::vector<Form> arguments_;
   std::vector<Result> results_;
+  std::optional<size_t> random_stream_;
   const py::object convert_, recordings_;
   const std::shared_ptr<HostPool> pool_ = HostPool::make();
 };
@@ -179,12 +123,16 @@ GraphProgram::GraphProgram(py::object executable, const std::vector<py::tuple>& 
     Result& result = results_.emplace_back();
     if (object.is_none()) continue;
     const auto row = object.cast<py::tuple>();
+    if (row.size() == 1) {
+      result.result = row[0].cast<int64_t>();
+      continue;
+    }
     if (row.size() == 2) {
       std::tie(result.argument, result.is_converted) = row.cast<std::pair<int64_t, bool>>();
       continue;
     }
     result.computed.emplace(row);
-    if (result.computed->bytes >= least_pooled_bytes) pool_->expect(result.computed->bytes);
+    pool_->expect(result.computed->bytes);
   }
 }
 
@@ -199,6 +147,13 @@ Tensor narrowed(const Tensor& wide) {
     lost |= from[i] ^ to[i];
   }
   return lost == 0 ? narrow : Tensor();
+}
+
+// The same memory and count of changes as a tensor without a node of autograd. A node must not keep
+// a tensor that leads to it.
+Tensor alias_of(const Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
 }
 
 // An argument as the program can read it.
@@ -226,6 +181,11 @@ Tensors GraphProgram::run(const Tensors& arguments) {
                  arguments_.size());
   Tensors own = arguments, values(results_.size());
   std::vector<void*> host(executable_.streams().size());
+  std::array<int32_t, 4> random_state;
+  if (random_stream_) {
+    random_state = drawn_random_state();
+    host[*random_stream_] = random_state.data();
+  }
   for (size_t i = 0; i < own.size(); ++i) {
     const Form& form = arguments_[i];
     if (form.stream < 0 && form.dtype == form.given) continue;
@@ -237,11 +197,14 @@ Tensors GraphProgram::run(const Tensors& arguments) {
   for (size_t i = 0; i < values.size(); ++i) {
     const Result& result = results_[i];
     if (result.computed) {
-      values[i] = result.computed->empty(*pool_);
-      host[static_cast<size_t>(result.computed->stream)] = values[i].mutable_data_ptr();
+      const Form& form = *result.computed;
+      values[i] = empty_result(*pool_, form.dtype, form.sizes, form.strides);
+      host[static_cast<size_t>(form.stream)] = values[i].mutable_data_ptr();
     } else if (result.argument >= 0) {
       const auto from = static_cast<size_t>(result.argument);
       values[i] = (result.is_converted ? own : arguments)[from];
+    } else if (result.result >= 0) {
+      values[i] = alias_of(values[static_cast<size_t>(result.result)]);
     }
   }
   {
@@ -281,11 +244,14 @@ class Graph {
 struct Passes {
   Graph forward;
   std::optional<Graph> backward;
-  py::object backward_once;  // of Python, for gradients that require grad
+  py::object backward_without;  // of Python: makes a backward graph that lacks some gradients
+  py::object backward_once;     // of Python, for gradients that require grad
   size_t returned = 0;
   std::vector<bool> is_reached;   // of each argument: it gets a gradient
   std::vector<size_t> with_grad;  // results that require grad
   Tensors zeros;                  // gradients of these that are zero, once they are needed
+  std::vector<bool> is_absent;    // gradients of these that the first backward pass lacked
+  std::optional<Graph> lean;      // the backward graph without them
 };
 
 // The last reference may be that of a node that ends in a thread without Python's lock.
@@ -324,6 +290,7 @@ class GraphBackward : public torch::autograd::Node {
   Tensors apply(Tensors&& gradients) override;
 
  private:
+  Tensors run(Tensors arguments, const Tensors& gradients) const;
   Tensor zeros(size_t index) const;
 
   const std::shared_ptr<Passes> passes_;
@@ -340,12 +307,8 @@ Tensors GraphBackward::apply(Tensors&& gradients) {
     }
   }
   const py::gil_scoped_acquire lock;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    arguments.push_back(gradients[i].defined() ? std::move(gradients[i]) : zeros(i));
-  }
   try {
-    if (!at::GradMode::is_enabled()) return passes_->backward->run(arguments);
-    return to_tensors(passes_->backward_once(from_tensors(arguments)));
+    return run(std::move(arguments), gradients);
   } catch (const c10::Error&) {
     throw;
   } catch (...) {
@@ -355,6 +318,35 @@ Tensors GraphBackward::apply(Tensors&& gradients) {
     error.persist();
     throw error;
   }
+}
+
+// Whether none of the absent gradients is there.
+bool lacks(const std::vector<bool>& is_absent, const Tensors& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (is_absent[i] && gradients[i].defined()) return false;
+  }
+  return true;
+}
+
+// With Python's lock. `arguments`: those before the gradients.
+Tensors GraphBackward::run(Tensors arguments, const Tensors& gradients) const {
+  Passes& passes = *passes_;
+  const bool is_once = at::GradMode::is_enabled();
+  if (!is_once && passes.is_absent.empty()) {
+    py::list absent;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      passes.is_absent.push_back(!gradients[i].defined());
+      if (!gradients[i].defined()) absent.append(i);
+    }
+    if (!absent.empty()) passes.lean.emplace(passes.backward_without(absent));
+  }
+  const bool is_lean = !is_once && passes.lean && lacks(passes.is_absent, gradients);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (is_lean && passes.is_absent[i]) continue;
+    arguments.push_back(gradients[i].defined() ? gradients[i] : zeros(i));
+  }
+  if (is_once) return to_tensors(passes.backward_once(from_tensors(arguments)));
+  return (is_lean ? *passes.lean : *passes.backward).run(arguments);
 }
 
 // The gradient of a result without one. The program only reads it.
@@ -370,9 +362,11 @@ class GraphCall {
   explicit GraphCall(py::object forward)
       : passes_(new Passes{Graph(std::move(forward))}, &free_with_lock) {}
 
-  void differentiate(py::object backward, py::object backward_once, size_t returned,
-                     std::vector<bool> is_reached, std::vector<size_t> with_grad) {
+  void differentiate(py::object backward, py::object backward_without, py::object backward_once,
+                     size_t returned, std::vector<bool> is_reached,
+                     std::vector<size_t> with_grad) {
     passes_->backward.emplace(std::move(backward));
+    passes_->backward_without = std::move(backward_without);
     passes_->backward_once = std::move(backward_once);
     passes_->returned = returned;
     passes_->is_reached = std::move(is_reached);
@@ -431,6 +425,8 @@ void bind_graph_call(py::module_& module) {
       .def(py::init<py::object, std::vector<py::tuple>, py::list, py::object, py::list>(),
            py::arg("executable"), py::arg("arguments"), py::arg("results"), py::arg("convert"),
            py::arg("recordings"))
+      .def("draw_into", &GraphProgram::draw_into, py::arg("stream"),
+           "Each run gets a random state in this stream.")
       .def(
           "run",
           [](GraphProgram& self, const py::list& arguments) -> py::object {
@@ -441,8 +437,8 @@ void bind_graph_call(py::module_& module) {
   py::class_<GraphCall>(module, "GraphCall", "A function of a graph's arguments.")
       .def(py::init<py::object>(), py::arg("forward"))
       .def("differentiate", &GraphCall::differentiate, py::arg("backward"),
-           py::arg("backward_once"), py::arg("returned"), py::arg("is_reached"),
-           py::arg("with_grad"))
+           py::arg("backward_without"), py::arg("backward_once"), py::arg("returned"),
+           py::arg("is_reached"), py::arg("with_grad"))
       .def("__call__", &GraphCall::call);
 }
 

@@ -1,20 +1,18 @@
 #include "python/torch_tensors.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/dlpack.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/DefaultDtype.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/Dtype.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
+#include <mutex>
 
-#include "ir/type.h"
-#include "python/bind.h"
 #include "python/call_checks.h"
-#include "run/shared_pages.h"
+#include "python/torch_values.h"
+#include "run/memory/shared_pages.h"
 #include "support/error.h"
 
 namespace poptorch::python {
@@ -33,9 +31,8 @@ class TensorKind {
   // Where a tensor of this kind lies, if a program can read it there: its elements lie one after
   // the other. Null: its kind differs, it has to be copied, or it has no memory.
   const void* address(py::handle object, bool may_require_grad) const;
-  // An uninitialized contiguous one: torch's functions take twice as long, as they read arguments
-  // of Python's.
-  py::object empty() const;
+  // An uninitialized contiguous one for a result.
+  py::object empty(HostPool& pool) const;
 
  private:
   c10::ScalarType dtype_;
@@ -79,19 +76,14 @@ class TensorWatch {
   bool has_gradients_;
 };
 
-c10::ScalarType scalar_type(const py::object& dtype) {
-  INTERNAL_CHECK(THPDtype_Check(dtype.ptr()), "a torch.dtype is expected");
-  return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
-}
-
 // `autocast`: the type in which torch.autocast lets the CPU compute, or None where it is off.
 bool has_settings(const py::object& autocast, const py::object& default_dtype) {
   if (at::autocast::is_autocast_enabled(at::kCPU) == autocast.is_none()) return false;
   if (!autocast.is_none() &&
-      at::autocast::get_autocast_dtype(at::kCPU) != scalar_type(autocast)) {
+      at::autocast::get_autocast_dtype(at::kCPU) != to_scalar_type(autocast)) {
     return false;
   }
-  return c10::get_default_dtype_as_scalartype() == scalar_type(default_dtype);
+  return c10::get_default_dtype_as_scalartype() == to_scalar_type(default_dtype);
 }
 
 c10::TensorImpl& unpacked(const py::object& tensor) {
@@ -108,7 +100,7 @@ PyObject* hooks_of(const py::object& tensor) {
 }
 
 TensorKind::TensorKind(const py::object& dtype, std::vector<int64_t> sizes)
-    : dtype_(scalar_type(dtype)), sizes_(std::move(sizes)) {}
+    : dtype_(to_scalar_type(dtype)), sizes_(std::move(sizes)) {}
 
 bool TensorKind::matches(py::handle object) const {
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));
@@ -126,9 +118,8 @@ const void* TensorKind::address(py::handle object, bool may_require_grad) const 
   return tensor.const_data_ptr();
 }
 
-py::object TensorKind::empty() const {
-  return py::reinterpret_steal<py::object>(
-      THPVariable_Wrap(at::empty(sizes_, c10::TensorOptions(dtype_))));
+py::object TensorKind::empty(HostPool& pool) const {
+  return from_tensor(empty_result(pool, dtype_, sizes_, c10::contiguous_strides(sizes_)));
 }
 
 TensorWatch::TensorWatch(const py::sequence& tensors, bool has_gradients)
@@ -213,35 +204,16 @@ c10::StorageImpl& storage_at(uintptr_t address) {
   return *reinterpret_cast<c10::StorageImpl*>(address);
 }
 
-// What a capsule's tensor refers to; freed when the tensor is.
-struct Result {
-  DLManagedTensor managed{};
+// Memory of a pool, which it keeps alive.
+struct Block {
   std::shared_ptr<HostPool> pool;
-  std::vector<int64_t> sizes;
-  size_t bytes = 0;
+  void* data;
+  size_t bytes;
 };
 
-void free_result(DLManagedTensor* managed) {
-  const std::unique_ptr<Result> result(static_cast<Result*>(managed->manager_ctx));
-  result->pool->give_back(managed->dl_tensor.data, result->bytes);
-}
-
-// A capsule that was not taken frees its tensor; a taken one has another name.
-void free_capsule(PyObject* capsule) {
-  if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;
-  free_result(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor")));
-}
-
-DLDataType dlpack_type(ir::DType dtype) {
-  const auto bits = static_cast<uint8_t>(8 * ir::item_bytes(dtype));
-  uint8_t code = kDLInt;
-  switch (dtype) {
-    case ir::DType::boolean: code = kDLBool; break;
-    case ir::DType::u8: code = kDLUInt; break;
-    case ir::DType::bf16: code = kDLBfloat; break;
-    default: code = ir::is_float(dtype) ? kDLFloat : kDLInt;
-  }
-  return {code, bits, 1};
+void give_back(void* context) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  block->pool->give_back(block->data, block->bytes);
 }
 
 }  // namespace
@@ -266,23 +238,28 @@ void allow_resizing(uintptr_t address) {
   storage.set_resizable(true);
 }
 
-py::capsule new_result(HostPool& pool, const std::string& dtype_name,
-                       std::vector<int64_t> sizes) {
-  const ir::DType dtype = to_dtype(py::str(dtype_name));
-  auto result = std::make_unique<Result>();
-  result->pool = pool.shared_from_this();
-  result->sizes = std::move(sizes);
-  result->bytes = static_cast<size_t>(ir::Type{dtype, result->sizes, {}}.bytes());
-  DLTensor& tensor = result->managed.dl_tensor;
-  tensor.data = pool.take(result->bytes);
-  tensor.device = {kDLCPU, 0};
-  tensor.ndim = static_cast<int>(result->sizes.size());
-  tensor.dtype = dlpack_type(dtype);
-  tensor.shape = result->sizes.data();
-  result->managed.manager_ctx = result.get();
-  result->managed.deleter = free_result;
-  DLManagedTensor* managed = &result.release()->managed;
-  return py::capsule(managed, "dltensor", free_capsule);
+at::Tensor empty_result(HostPool& pool, c10::ScalarType dtype, at::IntArrayRef sizes,
+                        at::IntArrayRef strides) {
+  const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
+  if (!HostPool::has(bytes)) return at::detail::empty_strided_cpu(sizes, strides, dtype);
+  auto block = std::make_unique<Block>(Block{pool.shared_from_this(), pool.take(bytes), bytes});
+  void* const data = block->data;
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes,
+      c10::DataPtr(data, block.release(), &give_back, c10::Device(c10::kCPU)),
+      c10::GetDefaultCPUAllocator(), true);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+std::array<int32_t, 4> drawn_random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const uint64_t seed = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  return {static_cast<int32_t>(seed), static_cast<int32_t>(seed >> 32), 0, 0};
 }
 
 void bind_torch_tensors(py::module_& module) {
@@ -291,7 +268,9 @@ void bind_torch_tensors(py::module_& module) {
            py::arg("sizes"))
       .def("matches", &TensorKind::matches, py::arg("object"),
            "Whether an object has this kind, and the class torch.Tensor or torch.nn.Parameter.")
-      .def("empty", &TensorKind::empty, "An uninitialized contiguous one.");
+      .def("empty", &TensorKind::empty, py::arg("pool"),
+           "An uninitialized contiguous one for a result; if it is large, in memory of the pool, "
+           "which is used again once the tensor is freed.");
   module.def(
       "all_match",
       [](const py::list& kinds, const py::tuple& objects) {
@@ -318,6 +297,8 @@ void bind_torch_tensors(py::module_& module) {
       },
       py::arg("kinds"), py::arg("tensors"), py::arg("may_require_grad"),
       "Where each tensor lies; 0: it has to be copied before a program can read it.");
+  module.def("drawn_random_state", &drawn_random_state,
+             "A random state with a seed from torch's own generator.");
   module.def("has_settings", &has_settings, py::arg("autocast"), py::arg("default"),
              "Whether torch.autocast lets the CPU compute in this type (None: it is off), and this "
              "is the type of tensors that are made without one.");

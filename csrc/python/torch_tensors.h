@@ -2,27 +2,21 @@
 // torch's headers. They change with each release of torch, so these files are compiled for each.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
+#include <array>
 #include <cstdint>
-#include <string>
-#include <vector>
-
-#include "run/host_pool.h"
 
 namespace poptorch::python {
 
 // Whether the pages of a storage, given by its address, may be shared with a device
-// (run/shared_pages.h): its memory is of torch's own CPU allocator, not of numpy, a file or another
-// process. If so, the storage from now on makes its pages plain memory before it frees them,
-// whoever drops it and whenever.
+// (run/memory/shared_pages.h): its memory is of torch's own CPU allocator, not of numpy, a file or
+// another process. If so, the storage from now on makes its pages plain memory before it frees
+// them, whoever drops it and whenever.
 bool allow_sharing(uintptr_t storage);
 
 // Lets torch resize a storage whose memory is not from torch's allocator; its new memory is.
 void allow_resizing(uintptr_t storage);
 
-// A DLPack capsule of an uninitialized tensor in memory of the pool.
-pybind11::capsule new_result(run::HostPool& pool, const std::string& dtype,
-                             std::vector<int64_t> sizes);
+// A random state (seed of two words, replica, counter) with a seed from torch's own generator.
+std::array<int32_t, 4> drawn_random_state();
 
 }  // namespace poptorch::python

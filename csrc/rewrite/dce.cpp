@@ -4,18 +4,12 @@
 //   %x = stream_in {stream="x"} : f32[4]
 //   %0 = relu %x : f32[4]              %x = stream_in {stream="x"} : f32[4]
 //   output %x                      =>  output %x
-#include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
 
 namespace poptorch::rewrite {
 
 namespace {
-
-bool has_effects(const ir::Op& op) {
-  const ops::OpDef* row = ops::find_op(op.name);
-  return row == nullptr || row->effects;
-}
 
 bool dce(ir::Graph& graph) {
   std::unordered_set<const ir::Value*> used(graph.outputs.begin(), graph.outputs.end());

@@ -17,7 +17,6 @@
 #include <set>
 
 #include "ir/bodies.h"
-#include "ops/op_def.h"
 #include "rewrite/edit.h"
 #include "rewrite/pass.h"
 
@@ -39,11 +38,6 @@ struct Loop {
     return shared || (index == 0 && op->attrs.get_bool(ir::attr::conditional, false));
   }
 };
-
-bool has_effects(const ir::Op& op) {
-  const ops::OpDef* row = ops::find_op(op.name);
-  return row == nullptr || row->effects;
-}
 
 // A loop-carried value of one loop.
 struct Slot {

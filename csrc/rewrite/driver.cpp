@@ -5,7 +5,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "support/error.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::rewrite {
 

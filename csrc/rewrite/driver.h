@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::rewrite {
 

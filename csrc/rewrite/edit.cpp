@@ -79,6 +79,11 @@ ir::Attrs annotations_of(const ir::Op& op) {
   return kept;
 }
 
+bool has_effects(const ir::Op& op) {
+  const ops::OpDef* row = ops::find_op(op.name);
+  return row == nullptr || row->effects;
+}
+
 bool is_backward(const ir::Op& op) { return ir::part_of(op) == ir::Part::backward; }
 
 const ir::Value* memory_of(const ir::Value* value) {

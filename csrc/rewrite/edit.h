@@ -38,6 +38,8 @@ std::unique_ptr<ir::Op> make_like(ir::Graph& graph, const ir::Op& like, ir::OpNa
 // The annotations of an op alone.
 ir::Attrs annotations_of(const ir::Op& op);
 
+// Whether an op must stay although nothing uses its results.
+bool has_effects(const ir::Op& op);
 bool is_backward(const ir::Op& op);
 
 // The value whose memory this one lies in: views and moves between IPUs have none of their own.

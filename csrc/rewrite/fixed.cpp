@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/op_def.h"
-#include "support/bf16_unit.h"
+#include "support/cpu/bf16_unit.h"
 
 namespace poptorch::rewrite {
 

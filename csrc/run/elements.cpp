@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "support/half.h"
+#include "support/cpu/half.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 

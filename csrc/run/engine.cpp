@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "run/memory_limit.h"
+#include "run/memory/memory_limit.h"
 #include "support/ceil_div.h"
 #include "support/error.h"
 

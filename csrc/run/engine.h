@@ -1,7 +1,7 @@
 // Runs a program: one arena for each replica, host streams, loops. After the first run, which
-// starts the workers of a form (run/host_form.h), a run makes no allocation. Not thread-safe: one
-// run at a time. Between runs the arenas can be given back. What changes while a program runs is in
-// RunContext.
+// starts the workers of a form (run/host/host_form.h), a run makes no allocation. Not thread-safe:
+// one run at a time. Between runs the arenas can be given back. What changes while a program runs
+// is in RunContext.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@
 
 #include "assemble/program.h"
 #include "run/elements.h"
-#include "run/gate.h"
-#include "run/host_form.h"
-#include "run/rounds.h"
+#include "run/host/gate.h"
+#include "run/host/host_form.h"
+#include "run/host/rounds.h"
+#include "run/host/side_loop.h"
+#include "run/host/stage_loop.h"
+#include "run/host/stage_progress.h"
+#include "run/host/workers.h"
+#include "run/memory/shared_pages.h"
 #include "run/run_context.h"
-#include "run/shared_pages.h"
-#include "run/side_loop.h"
-#include "run/stage_loop.h"
-#include "run/stage_progress.h"
-#include "run/workers.h"
 
 namespace poptorch::run {
 

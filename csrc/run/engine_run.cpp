@@ -3,10 +3,10 @@
 
 #include "run/clock.h"
 #include "run/engine.h"
+#include "support/cpu/float_mode.h"
 #include "support/error.h"
-#include "support/float_mode.h"
-#include "support/heap.h"
-#include "support/settings.h"
+#include "support/memory/heap.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::run {
 

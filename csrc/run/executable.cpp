@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "run/state_order.h"
-#include "support/align.h"
 #include "support/error.h"
+#include "support/memory/align.h"
 #include "support/process.h"
 
 namespace poptorch::run {

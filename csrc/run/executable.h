@@ -41,8 +41,8 @@ class Executable {
   // the whole tensor: writing gives a replica its part, reading puts the parts together.
   void write_state(std::string_view path, const void* data, size_t bytes, int replica = -1);
   // Gives a large state that only the host writes the bytes of this memory, for all replicas, by
-  // sharing its pages (run/shared_pages.h, which says what the owner of the memory must do). False,
-  // and nothing has changed, where that is not possible: write_state then.
+  // sharing its pages (run/memory/shared_pages.h, which says what the owner of the memory must
+  // do). False, and nothing has changed, where that is not possible: write_state then.
   bool share_state(std::string_view path, void* data, size_t bytes);
   // The same with memory that is a read-only map of a file and lives longer than the executable.
   bool map_state(std::string_view path, const void* data, size_t bytes);
@@ -108,7 +108,7 @@ class Executable {
   bool show_state(std::string_view path, void* data, size_t bytes, const auto& pages_of);
   Part part_of(const assemble::State& state, int replica) const;
 
-  // A forked child has no arenas (run/arena.h), nor the thread that may hold the lock.
+  // A forked child has no arenas (run/memory/arena.h), nor the thread that may hold the lock.
   void check_process() const;
   // Whether this is called by the `poll` of a run.
   bool is_running_here() const { return runner_ == std::this_thread::get_id(); }

@@ -1,4 +1,5 @@
-// Which elements of a tensor a replica has, where each has a part of it (csrc/ops/collective.cpp).
+// Which elements of a tensor a replica has, where each has a part of it
+// (csrc/ops/families/collective.cpp).
 #pragma once
 
 #include <cstdint>

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "assemble/program.h"
-#include "run/arena.h"
 #include "run/deadline.h"
-#include "run/float_watch.h"
-#include "run/gate.h"
+#include "run/floats/float_watch.h"
+#include "run/host/gate.h"
+#include "run/memory/arena.h"
 #include "run/streams.h"
 #include "support/error.h"
 

@@ -41,6 +41,8 @@ constexpr std::array<std::pair<std::string_view, SetOption>, 8> setters = {{
     {"orthogonal_input_groups", set_option<&CompileOptions::orthogonal_input_groups>},
 }};
 
+constexpr int most_ipus = 64;  // of poptorch/_device/device.py
+
 CompileOptions options_of(const Json& values, const std::string& where) {
   CompileOptions options = CompileOptions::from_environment();
   for (const auto& [name, value] : values.object()) {
@@ -54,6 +56,9 @@ CompileOptions options_of(const Json& values, const std::string& where) {
                  options.replicas % options.input_group_size == 0,
              "[load] ", where, " has ", options.replicas, " replicas in groups of ",
              options.input_group_size, ". Export the model again.");
+  // Each takes memory before any other check of the file could find out.
+  USER_CHECK(options.replicas <= most_ipus, "[load] ", where, " has ", options.replicas,
+             " replicas, a system has at most ", most_ipus, " IPUs. Export the model again.");
   return options;
 }
 

@@ -23,6 +23,8 @@ std::string write_npy(const View& tensor);
 
 // The bytes of a whole file.
 std::string read_file(const std::string& path);
+// A user error if the folder of a file that is written later does not exist.
+void check_folder_of(const std::string& path);
 // Replaces the file in one step, by way of a temporary file next to it.
 void write_file(const std::string& path, std::string_view bytes);
 

@@ -43,10 +43,11 @@ class Header {
 
   DType dtype() const {
     std::string_view text = after("descr");
-    const bool is_known = text.size() >= 5 && text[0] == '\'' && text[4] == '\'';
-    const std::string name(text.substr(std::min<size_t>(1, text.size()), is_known ? 3 : 8));
+    const bool is_name = text.starts_with('\'');  // a list: of the fields of a structure
+    const std::string name(is_name ? text.substr(1, text.find('\'', 1) - 1)
+                                   : text.substr(0, text.find(", 'fortran_order'")));
     const auto row = std::find_if(names.begin(), names.end(), [&](const auto& one) {
-      return is_known && one.first == name.substr(1);
+      return name.size() == 3 && one.first == name.substr(1);
     });
     USER_CHECK(row != names.end() && name[0] != '>', "[load] ", path_, " has elements of the type ",
                name, ". Save it as bool, uint8, int8 to int64 or float16 to float64, in the order ",
@@ -117,7 +118,8 @@ std::string write_npy(const View& tensor) {
   std::string shape;
   for (const int64_t size : tensor.shape) shape += concat(shape.empty() ? "" : ", ", size);
   if (tensor.shape.size() == 1) shape += ',';
-  const char order = ir::item_bytes(tensor.dtype) == 1 ? '|' : '<';
+  const bool has_order = ir::item_bytes(tensor.dtype) > 1 && tensor.dtype != DType::bf16;
+  const char order = has_order ? '<' : '|';  // as NumPy writes it
   std::string header = concat("{'descr': '", order, row->first, "', 'fortran_order': False, ",
                               "'shape': (", shape, "), }");
   constexpr size_t before = 10, alignment = 64;
@@ -129,6 +131,14 @@ std::string write_npy(const View& tensor) {
   out += header;
   out.append(reinterpret_cast<const char*>(tensor.data), tensor.bytes());
   return out;
+}
+
+void check_folder_of(const std::string& path) {
+  const size_t end = path.rfind('/');
+  const std::string folder = end == std::string::npos ? "." : path.substr(0, end + 1);
+  USER_CHECK(access(folder.c_str(), W_OK | X_OK) == 0, "[save] cannot write ", path,
+             ": there is no folder ", folder, " that may be written to. Create it, or change the ",
+             "path.");
 }
 
 std::string read_file(const std::string& path) {

@@ -8,6 +8,7 @@
 
 #include "ir/constants_file.h"
 #include "ir/text.h"
+#include "planned.h"
 #include "run/elements.h"
 #include "runtime/formats.h"
 #include "runtime/json.h"
@@ -18,12 +19,19 @@ namespace poptorch::runtime {
 namespace {
 
 constexpr const char* random_path = "rng";
-constexpr int64_t format_version = 15;  // of archive.py
+constexpr int64_t format_version = 16;  // of archive.py
 
 // Kernels of PyTorch are registered while a program is assembled.
 std::mutex& loading() {
   static std::mutex mutex;
   return mutex;
+}
+
+[[noreturn]] void throw_damaged_plan(const Archive& archive, const UserError& error) {
+  const std::string words = error.what();
+  throw_user_error(concat("[load] ", archive.path(), " is damaged: its plan.ir is not what ",
+                          "poptorch writes (", words.substr(0, words.find('\n')),
+                          "). Export the model again."));
 }
 
 std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOptions& options) {
@@ -35,7 +43,17 @@ std::unique_ptr<Compiled> assemble_file(const Archive& archive, const CompileOpt
   const std::string text(archive["plan.ir"]);
   Reports known;
   known.texts.emplace_back("plan", text);
-  return compile_planned(ir::parse(text, constants.get()), options, std::move(known));
+  std::unique_ptr<ir::Module> module;
+  try {
+    module = ir::parse(text, constants.get());
+  } catch (const UserError& error) {
+    throw_damaged_plan(archive, error);
+  }
+  try {
+    return compile_planned(std::move(module), options, std::move(known));
+  } catch (const BrokenText& error) {
+    throw_damaged_plan(archive, error);
+  }
 }
 
 }  // namespace
@@ -154,12 +172,14 @@ void Program::load_weights() {
   if (archive_.has("weights.safetensors")) {
     stored_ = read_safetensors(archive_["weights.safetensors"], path_);
   }
-  for (const auto& [path, name] : document_.weights) {
+  const auto stored = [&](const std::string& name) -> const View& {
     const auto value = stored_.find(name);
     USER_CHECK(value != stored_.end(), "[load] ", path_, " has no weight ", name,
                ". Export the model again.");
-    write_weight(path, value->second);
-  }
+    return value->second;
+  };
+  for (const auto& [path, name] : document_.weights) write_weight(path, stored(name));
+  for (const auto& [name, member] : document_.state_dict) stored(member);
 }
 
 void Program::load_device_state() {
@@ -196,7 +216,7 @@ View Program::result_type(size_t number) const {
 
 bool Program::is_number(size_t number) const {
   const std::string& stream = document_.outputs.at(number).stream;
-  return executable_->streams()[position_.at(stream)].type.numel() == 1;
+  return executable_->streams()[position_.at(stream)].type.sizes.empty();
 }
 
 View Program::as_given(const View& tensor, size_t number, std::vector<Array>& kept) const {
@@ -204,7 +224,7 @@ View Program::as_given(const View& tensor, size_t number, std::vector<Array>& ke
   USER_CHECK(tensor.shape == input.shape && narrowed(tensor.dtype, input.dtype) == input.dtype,
              "[arguments] ", input.name, ": expected ",
              View{input.dtype, input.shape, nullptr}.text(), " but got ", tensor.text(),
-             ". The program is compiled for one shape. Pass a tensor of it.");
+             ". The program is compiled for this type and shape. Convert the tensor.");
   if (tensor.dtype == input.dtype) return tensor;
   kept.push_back(narrow(tensor, input.dtype, input.name));
   return kept.back().view();

@@ -24,10 +24,7 @@ std::map<std::string, Array> Program::weights() const {
   std::map<std::string, Array> found;
   for (const auto& [name, member] : document_.state_dict) {
     const auto own = changed.find(member);
-    const auto at = newest.find(member);
-    USER_CHECK(at != newest.end(), "[load] ", path_, " has no weight ", member,
-               ". Export the model again.");
-    const View view = own != changed.end() ? own->second.view() : at->second;
+    const View view = own != changed.end() ? own->second.view() : newest.at(member);
     Array& copy = found[name] = Array(view.dtype, view.shape);
     std::memcpy(copy.data.data(), view.data, copy.data.size());
   }
@@ -37,10 +34,8 @@ std::map<std::string, Array> Program::weights() const {
 std::map<std::string, View> Program::weight_types() const {
   std::map<std::string, View> found;
   for (const auto& [name, member] : document_.state_dict) {
-    const auto at = stored_.find(member);
-    USER_CHECK(at != stored_.end(), "[load] ", path_, " has no weight ", member,
-               ". Export the model again.");
-    found[name] = {at->second.dtype, at->second.shape, nullptr};
+    const View& weight = stored_.at(member);
+    found[name] = {weight.dtype, weight.shape, nullptr};
   }
   return found;
 }

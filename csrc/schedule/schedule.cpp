@@ -12,7 +12,7 @@
 #include "schedule/states.h"
 #include "schedule/task_order.h"
 #include "support/error.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::schedule {
 

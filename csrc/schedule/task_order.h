@@ -1,5 +1,5 @@
 // The order of a graph in which the ops of each task stand together, for hosts that run tasks of
-// several micro-batches at the same time (run/stage_loop.h).
+// several micro-batches at the same time (run/host/stage_loop.h).
 #pragma once
 
 #include <cstdint>

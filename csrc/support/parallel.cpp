@@ -7,8 +7,8 @@
 #include <exception>
 
 #include "support/ceil_div.h"
-#include "support/float_mode.h"
-#include "support/settings.h"
+#include "support/cpu/float_mode.h"
+#include "support/settings/settings.h"
 
 namespace poptorch {
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include "support/error.h"
 
@@ -24,6 +25,11 @@ bool is_main_thread() {
   static thread_local Known known;
   if (known.forks != fork_count()) known = {fork_count(), gettid() == getpid()};
   return known.is_main;
+}
+
+std::string environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 }  // namespace poptorch

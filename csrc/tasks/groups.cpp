@@ -1,7 +1,6 @@
 #include "tasks/groups.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -44,9 +43,7 @@ std::string words_of(const ir::Op& op) {
 
 // Ops that cost little compared with the ops that read their results.
 bool is_cheap(const ir::Op& op) {
-  constexpr std::array cheap = {ir::op::permute, ir::op::reshape, ir::op::expand, ir::op::slice,
-                                ir::op::cast};
-  return std::find(cheap.begin(), cheap.end(), op.name) != cheap.end();
+  return ops::is_view(op) || op.name == ir::op::cast;
 }
 
 // Values that do not change from one micro-batch to the next are made where they are read.

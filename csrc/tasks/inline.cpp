@@ -9,15 +9,11 @@
 #include "place/place.h"
 #include "support/error.h"
 #include "tasks/cut.h"
+#include "tasks/edges.h"
 
 namespace poptorch::tasks {
 
 namespace {
-
-bool has_tasks(const ir::Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(),
-                     [](const auto& op) { return op->name == ir::op::task; });
-}
 
 class Inliner {
  public:

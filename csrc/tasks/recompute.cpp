@@ -16,6 +16,7 @@
 #include "ir/copy.h"
 #include "ops/op_def.h"
 #include "place/place.h"
+#include "rewrite/edit.h"
 #include "support/error.h"
 #include "support/mutant.h"
 #include "tasks/edges.h"
@@ -88,8 +89,7 @@ class Recomputer {
     if (is_input(op) || op.name == ir::op::stream_in) return false;
     if (op.attrs.has(ir::attr::checkpoint) || ops::is_foreign(op)) return false;
     if (op.name == ir::op::state) return !assigned_.contains(op.attrs.get_string(ir::attr::path));
-    const ops::OpDef* row = ops::find_op(op.name);
-    if (!ir::has_bodies(op) && (row == nullptr || row->effects)) return false;
+    if (!ir::has_bodies(op) && rewrite::has_effects(op)) return false;
     for (const ir::Graph* inner : ir::bodies_of(module_, op)) {
       const bool is_pure = std::all_of(inner->ops.begin(), inner->ops.end(), [&](const auto& one) {
         return is_input(*one) || may_repeat(*one);

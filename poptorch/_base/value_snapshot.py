@@ -10,7 +10,7 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from functools import partial
-from types import MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
+from types import FunctionType, MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import NamedTuple
 
 import numpy
@@ -22,6 +22,8 @@ from poptorch._base.torch_private.basic import plain_access
 # same object.
 VALUES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
                     torch.Size, range})
+# Objects of these have no parts, either.
+_WHOLE = VALUES | {torch.Tensor, torch.nn.Parameter, type, FunctionType}
 # Objects of these hold what is not the program's: loggers, locks, random generators.
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"torch", "poptorch"}
 # But objects of these are as the program's own: they hold what it puts there.
@@ -87,6 +89,8 @@ class Snapshot:
         self._known = self._of(value, {})
 
     def _of(self, value, outer: dict) -> tuple:
+        if type(value) in _WHOLE:
+            return value, None
         parts = None if id(value) in outer else self._parts(value)
         if parts is None:
             self.is_quick = self.is_quick and not isinstance(value, _BUFFERS)
@@ -98,6 +102,8 @@ class Snapshot:
             self.containers.append(table)
         elif not isinstance(value, (tuple, frozenset, partial, MethodType)):
             self.is_quick = False
+        if not parts:
+            return value, parts
         outer = {**outer, id(value): value}
         return value, [(key, self._of(part, outer)) for key, part in parts]
 
@@ -282,7 +288,7 @@ _ATTRIBUTES = {partial: ("func", "args", "keywords"), MethodType: ("__func__", "
 
 def _parts(value) -> list[tuple] | None:
     """Keys and values of what is gone through; None for other objects."""
-    if type(value) in VALUES:
+    if type(value) in _WHOLE:
         return None
     if isinstance(value, dict):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict

@@ -1,5 +1,6 @@
 """``poptorch cache``."""
 
+import argparse
 import os
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from poptorch._command import printed
 from poptorch._files.cache import SUFFIX, Entry, Folder
 from poptorch._files.cache_difference import differences, nearest
+from poptorch._reports.device.units import bytes_text
 from poptorch.errors import Error
 
 SUMMARY = "list, compare and remove compiled programs of a cache"
@@ -25,8 +27,8 @@ def add_arguments(parser) -> None:
         part.add_argument("--dir", default=os.environ.get("POPTORCH_CACHE_DIR"),
                           help="the folder; default: POPTORCH_CACHE_DIR")
         if name == "prune":
-            part.add_argument("--max-bytes", type=int, help="also remove the entries that have not "
-                              "been used for longest, until so many bytes are left; 0: all")
+            part.add_argument("--max-bytes", type=_bytes, help="also remove the entries that have "
+                              "not been used for longest, until so many bytes are left; 0: all")
         if name == "why":
             part.add_argument("entry", nargs="?", help="the beginning of its name; default: the "
                               "one that was compiled last")
@@ -46,10 +48,11 @@ def list_entries(arguments) -> None:
         printed.as_json(rows)
         return
     for row in rows:
-        print(printed.short(f"{row['name'][:12]}  {row['bytes'] / 2**20:8.1f} MiB  used "
+        print(printed.short(f"{row['name'][:12]}  {bytes_text(row['bytes']):>9}  used "
                             f"{row['used']}  {row['title']}"))
-        print(printed.short(f"    {row['arguments']}"))
-    print(f"{len(rows)} entries, {sum(row['bytes'] for row in rows) / 2**20:.1f} MiB")
+        if row["arguments"]:
+            print(printed.short(f"    {row['arguments']}"))
+    print(f"{len(rows)} entries, {bytes_text(sum(row['bytes'] for row in rows))}")
 
 
 def why(arguments) -> None:
@@ -63,7 +66,10 @@ def why(arguments) -> None:
         what = f"no entry {arguments.entry!r}" if arguments.entry else "no entries"
         raise Error(f"[cache] {arguments.dir} has {what}. `python -m poptorch cache list` shows "
                     f"the entries.")
-    entry = Entry(chosen)
+    entry = _opened(chosen)
+    if entry is None:
+        raise Error(f"[cache] the entry {_name(chosen)} is damaged. `python -m poptorch cache "
+                    f"prune` removes it; the next compilation writes it again.")
     made = chosen.stat().st_mtime_ns
     others = [_opened(path) for path in paths if path != chosen and path.stat().st_mtime_ns <= made]
     other = nearest(entry, list(filter(None, others)))
@@ -107,6 +113,13 @@ def _folder(arguments) -> Folder:
         raise Error(f"[cache] {arguments.dir} is not a folder. Pass the one that "
                     f"enableExecutableCaching() was given.")
     return Folder(arguments.dir, 0)
+
+
+def _bytes(text: str) -> int:
+    """A number of bytes, for an option."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text!r}")
+    return int(text)
 
 
 def _opened(path: Path) -> Entry | None:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from poptorch import files
 from poptorch._command import printed
-from poptorch._command.given import model_arguments
+from poptorch._command.given import model_arguments, outputs, weights
 from poptorch.errors import Error
 
 LOSSES = ("BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HuberLoss", "KLDivLoss", "L1Loss",
@@ -40,9 +39,10 @@ def run(arguments) -> None:
     """Compiles a model, writes the file and prints its size."""
     if arguments.loss is not None and arguments.optimizer is None:
         raise Error("[compile] --loss is for training, and there is no --optimizer. Add one.")
+    outputs.check(arguments.output, "compile")
     given = model_arguments.Model(arguments, "compile", arguments.learning_rate)
     if arguments.weights is not None:
-        files.load_weights(given.model, arguments.weights)
+        weights.load(given.model, arguments.weights, "compile")
     loss = arguments.loss and getattr(torch.nn, arguments.loss)()
     export(given.executor(loss), given.inputs, {}, arguments)
 

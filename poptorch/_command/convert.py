@@ -71,10 +71,12 @@ def run(arguments) -> None:
     conversion = Conversion.of(arguments.config_file,
                                words | {"pipeline_cfg": _pipeline(arguments)})
     model, (args, kwargs), before = _read(arguments)
-    conversion.convert_model(model)
+    conversion.convert_precision(model)
+    conversion.find_pipeline(model.eval(), (args, kwargs), before)
+    conversion.begin_blocks(model)
     options = conversion.convert_options(before)
     args, kwargs = conversion.convert_inputs((args, kwargs), before, options)
-    executor = inferenceModel(model.eval(), options)
+    executor = inferenceModel(model, options)
     executor.compile(*args, **kwargs)
     ipus = executor._executable.ipus
     if conversion.num_ipus not in (None, ipus):

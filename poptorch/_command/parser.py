@@ -58,6 +58,14 @@ class Parser(argparse.ArgumentParser):
             command.error(f"unrecognized arguments: {' '.join(unknown)}.{near}")
         return found
 
+    def _check_value(self, action: argparse.Action, value) -> None:
+        """An error that suggests near names, unless a value is one of the choices."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += near_names(str(value), action.choices)
+            raise
+
 
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Help of at most 80 columns, whatever the terminal has."""
@@ -69,7 +77,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 def parser() -> Parser:
     """The command line."""
     top = Parser(prog="poptorch", description="Compiles, runs, estimates and inspects models.",
-                 epilog=f"`poptorch COMMAND --help` has examples.\n{STATUSES}")
+                 epilog=f"`poptorch COMMAND --help` has examples.\n{textwrap.fill(STATUSES, 80)}")
     top.add_argument("--version", action="version", version=version.text())
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND",
                                   title="commands", parser_class=Parser)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from poptorch._command import printed
-from poptorch._command.given import model_arguments
+from poptorch._command.given import model_arguments, outputs
 from poptorch._estimate.estimate import estimate
 from poptorch._reports.device.report import DeviceReport
 from poptorch.errors import Error
@@ -34,6 +34,7 @@ def run(arguments) -> None:
     if arguments.output is not None and suffix not in (".html", ".json"):
         raise Error(f"[report] expected an output of .html or .json, got {arguments.output!r}. "
                     f"Change the ending.")
+    outputs.check(arguments.output, "report")
     before = None if arguments.compare is None else DeviceReport.from_json(arguments.compare)
     given = model_arguments.Model(arguments, "report")
     if given.optimizer is None:

@@ -5,7 +5,7 @@ from tqdm import tqdm
 
 from poptorch import files
 from poptorch._command import printed
-from poptorch._command.given import arrays, program_file
+from poptorch._command.given import arrays, outputs, program_file, weights
 from poptorch.errors import Error
 
 SUMMARY = "train a compiled model on arrays and write its weights"
@@ -37,13 +37,15 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     """Trains; prints the loss of each step."""
     losses = []
+    outputs.check(arguments.out, "train")
+    outputs.check(arguments.save, "train")
     with program_file.threads(arguments.threads):
         program = program_file.read(arguments, "train")
         if not program.executor.training:
             raise Error(f"[train] {arguments.file} is a program for inference. Compile one for "
                         f"training: `poptorch compile --optimizer`.")
         if arguments.weights is not None:
-            files.load_weights(program.executor, arguments.weights)
+            weights.load(program.executor, arguments.weights, "train")
         data = _batches(program, arguments.data)
         for step in tqdm(range(arguments.steps), desc="train", leave=False, disable=None):
             loss = program.loss_of(program.run([parts[step % len(parts)] for parts in data]))
@@ -51,7 +53,7 @@ def run(arguments) -> None:
             if not arguments.json:
                 tqdm.write(" ".join(map(str, losses[-1])))
         files.save_weights(program.executor, arguments.out)
-        saved = arguments.save and program.executor.save(arguments.save)
+        saved = arguments.save and program.save(arguments.save)
     if arguments.json:
         printed.as_json({"losses": losses, "weights": arguments.out, "program": saved})
 

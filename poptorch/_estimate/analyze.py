@@ -1,5 +1,8 @@
 """``poptorch.analyze``."""
 
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,10 +20,11 @@ from poptorch._runtime.wrapped import Wrapped
 from poptorch._weights.grouping import Groupings
 from poptorch.errors import Error, place_text
 from poptorch.executor import PoplarExecutor
+from poptorch.models import FUNCTIONS, FunctionModule
 from poptorch.options import Options
 
 
-def analyze(model: torch.nn.Module, *inputs: Any,
+def analyze(model: torch.nn.Module | Callable[..., Any], *inputs: Any,
             optimizer: torch.optim.Optimizer | None = None, **named: Any) -> Analysis:
     """Lists the operations of a model: native, opaque or refused. Nothing is compiled or run.
 
@@ -29,8 +33,8 @@ def analyze(model: torch.nn.Module, *inputs: Any,
     one branch of each ``if``, as for a value of 1.
 
     Args:
-        model: a module; its parameters may be on the meta device. Or an executor: then with its
-            options, its optimizer and its loss.
+        model: a module; its parameters may be on the meta device. Or a function of tensors. Or an
+            executor: then with its options, its optimizer and its loss.
         inputs: arguments of one call. Of tensors only shape and dtype matter, so they may be on the
             meta device.
         optimizer: analyzes training with this optimizer; None: inference, or what the executor
@@ -41,9 +45,9 @@ def analyze(model: torch.nn.Module, *inputs: Any,
         An :class:`Analysis`.
 
     Raises:
-        TypeError: ``model`` is not a module.
+        TypeError: ``model`` is not a module or function.
         poptorch.Error: The arguments do not fit the options of the executor.
-        Exception: What ``forward`` itself raises.
+        Exception: What ``forward`` itself raises, if no operation was refused before.
 
     Example:
         >>> import poptorch, torch
@@ -58,7 +62,9 @@ def analyze(model: torch.nn.Module, *inputs: Any,
         >>> found.counts, [row.operation for row in found.refused]
         ({'native': 3, 'opaque': 0, 'refused': 1}, ['torch.Tensor.item'])
     """
-    options = Options()
+    options, name = Options(), None
+    if isinstance(model, FUNCTIONS):
+        name, model = getattr(model, "__name__", type(model).__name__), FunctionModule(model)
     if isinstance(model, PoplarExecutor):
         wrapped, training = model._wrapped, model.training
         model, options = wrapped.model, wrapped.given_options
@@ -68,14 +74,16 @@ def analyze(model: torch.nn.Module, *inputs: Any,
     else:
         user_model, training = model, optimizer is not None
     check_module(model, "analyze")
-    return _Analyzed(model, user_model, options, optimizer, training, inputs, named).result()
+    name = name or type(user_model).__name__
+    return _Analyzed(model, user_model, name, options, optimizer, training, inputs, named).result()
 
 
 class _Analyzed:
     """The steps of one analysis."""
 
-    def __init__(self, model, user_model, options, optimizer, training, args, kwargs):
+    def __init__(self, model, user_model, name, options, optimizer, training, args, kwargs):
         self._training, self._optimizer, self._user_model = training, optimizer, user_model
+        self._name = name
         self._rows: list[AnalyzedOperation] = []
         self._wrapped = self._wrap(model, options)
         with plain_torch():
@@ -96,14 +104,23 @@ class _Analyzed:
                 self._refuse("capture", error, " The analysis ends here.")
                 self._rows += recorded_nodes(refusals.graph)
                 break
-        self._rows += [AnalyzedOperation.refused_by(
+            except Exception as error:
+                if not refusals.found:
+                    raise
+                self._refuse("capture", Error(
+                    f"[analyze] forward raises {type(error).__name__}: {error}, maybe because of "
+                    f"the value that a refused call got. Change the refused calls first."),
+                    " The analysis ends here.")
+                self._rows += recorded_nodes(refusals.graph)
+                break
+        refused = Counter(AnalyzedOperation.refused_by(
             one.operation, one.message, place_text(one.place), one.module,
-            "backward" if one.backward else "forward") for one in refusals.found]
+            "backward" if one.backward else "forward") for one in refusals.found)
+        self._rows += [replace(row, count=count) for row, count in refused.items()]
         if captured is not None:
             with plain_torch():
                 self._rows += analyzed_nodes(captured)
-        title = f"{type(self._user_model).__name__}, " \
-                f"{'training' if self._training else 'inference'}"
+        title = f"{self._name}, {'training' if self._training else 'inference'}"
         return Analysis(title, tuple(self._rows), *self._training_facts(captured))
 
     def _wrap(self, model, options) -> Wrapped:

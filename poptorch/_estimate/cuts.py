@@ -58,6 +58,16 @@ def cut(model: torch.nn.Module, report: DeviceReport, count: int) -> dict[str, i
     return {starts[index]: ipu for ipu, index in enumerate(best, 1)}
 
 
+def stages(model: torch.nn.Module, report: DeviceReport, count: int) -> dict[str, int] | None:
+    """As :func:`cut`, and before them the first module that can begin a block, on IPU 0."""
+    order, _ = _modules(model, report)
+    starts = _starts(model, order)
+    blocks = cut(model, report, count) if count > 1 else {}
+    if blocks is None or not starts or starts[min(starts)] in blocks:
+        return None
+    return {starts[min(starts)]: 0, **blocks}
+
+
 def _modules(model: torch.nn.Module, report: DeviceReport) -> tuple[list[str], list[float]]:
     """The path of the module of each forward operation, and the bytes that it adds."""
     known = dict(model.named_modules())

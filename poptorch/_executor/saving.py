@@ -14,6 +14,7 @@ from poptorch._device.device import Device
 from poptorch._device.memory_check import check_tile_memory
 from poptorch._executor.compilation import Compilation
 from poptorch._files import executable as files
+from poptorch._files import problems
 from poptorch._runtime import settings
 from poptorch._runtime.compiled import CompiledModel
 from poptorch._runtime.lifecycle import Lifecycle
@@ -197,9 +198,8 @@ class Saving:
                         f"{kinds[wrapped.training]}. Wrap the module with the former.")
         kind, own = file.manifest["model_class"], type(wrapped.user_model).__name__
         if kind != own:
-            raise Error(f"[loadExecutable] {file.path}: the file was made from a module of the "
-                        f"class {kind}, this is a {own}. Wrap a module of the same class and "
-                        f"settings.")
+            raise problems.other_module(f"{file.path}: the file was made from a module of the "
+                                        f"class {kind}, this is a {own}")
         options = file.options
         self.device.check_version(options.offline_ipu_version)
         with file.guard("options.json"):

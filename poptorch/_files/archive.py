@@ -60,7 +60,7 @@ class Format:
 # The members of the program of an executable.
 PROGRAM = ("plan.ir", "translate.ir", "rewrite.ir", "place.ir", "lower.ir", "schedule.ir",
            "partition.json", "constants.safetensors")
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 MEMBERS = (*PROGRAM, "weights.safetensors", "state.safetensors", "interface.json", "runtime.json",
            "module.json", "options.json", "rng.json", "model.json", "tensors.safetensors")
 MODEL = Format("poptorch executable", FORMAT_VERSION, MEMBERS,
@@ -127,7 +127,8 @@ def _write(file, members: dict[str, bytes]) -> None:
 def read(filename, kind: Format = MODEL) -> tuple[dict, dict[str, bytes | memoryview]]:
     """The manifest and the members of a file. An Error unless it is whole and of this version.
 
-    Members of tensors are parts of the file in memory, which may be written to.
+    Members of tensors, and all of a file without weights, are parts of the file in memory. Those
+    of weights may be written to.
     """
     path = path_of(filename, "load")
     try:
@@ -160,12 +161,13 @@ def _opened(path: Path, file, start: bytes, size: int,
 
 
 def _contents(file, kind: Format) -> memoryview:
-    """The bytes of a file; writing to them does not change the file."""
+    """The bytes of a file. With weights, they can be written to, which does not change the file."""
     if kind.has_weights:
         with contextlib.suppress(OSError):  # not every file system has maps
             return memoryview(_C.FileMap(file.fileno()))
     file.seek(0)
-    return memoryview(bytearray(file.read()))
+    contents = file.read()
+    return memoryview(bytearray(contents) if kind.has_weights else contents)
 
 
 def _members(path: Path, archive: zipfile.ZipFile, contents: memoryview,
@@ -191,7 +193,9 @@ def _members(path: Path, archive: zipfile.ZipFile, contents: memoryview,
         if found != expected:
             raise problems.damaged(path, f"{name} was changed: the manifest has the hash "
                                          f"{expected!r:.80}, found {found}")
-        members[name] = member if name.endswith(".safetensors") else bytes(member)
+        # A map would show what is written to the file later.
+        is_copied = kind.has_weights and not name.endswith(".safetensors")
+        members[name] = bytes(member) if is_copied else member
     return manifest, members
 
 
@@ -229,7 +233,10 @@ def _manifest(path: Path, data: bytes, kind: Format) -> dict:
             if manifest["format"] == BUNDLE.name:
                 names = ", ".join(manifest["programs"])
                 raise Error(f"[load] {path} has several programs: {names}. Use "
-                            f"poptorch.load_bundle().")
+                            f"poptorch.load_bundle(), or --program NAME of the command line.")
+            if (manifest["format"], kind) == (MODEL.name, BUNDLE):
+                raise Error(f"[load] {path} has one program, which has no name. Use "
+                            f"poptorch.load(), or leave out --program of the command line.")
             raise problems.foreign(
                 path, f"its {MANIFEST} says {manifest['format']!r:.80}, not {kind.name!r}")
         versions = {"format_version": kind.version}

@@ -1,8 +1,12 @@
 """A folder of compiled programs. A key says from what each was compiled.
 
 An entry is a file like that of a model, with the program alone. Its name is a hash of its key: the
-translated text, and the other facts that compilation depends on. The time of its last use is the
-file's access time, that of its creation the modification time.
+translated text, and the other facts that compilation depends on. In a text, the place of an
+operation stands behind ``//``: its file, line and module. The folders of files are not part of the
+hash. An entry that was written for files in other folders gets those of the key.
+
+The time of the last use of an entry is the file's access time, that of its creation the
+modification time.
 """
 
 import contextlib
@@ -10,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +32,8 @@ ENTRY = archive.Format("poptorch cache entry", 1, archive.PROGRAM, {
     has_weights=False)
 SUFFIX = ".cached"
 _LOCK = ".lock"
+_FOLDER = re.compile(r"  // /(?:[^:/\n]*/)*")  # of a place, with what stands before it
+_FILE = re.compile(r"  // /[^:\n]*")
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,9 @@ class Key:
 
     @property
     def name(self) -> str:
-        """A hash of all."""
+        """A hash of all but the folders of places."""
         found = hashlib.sha256(json.dumps(sorted(self.facts.items())).encode())
-        found.update(self.text.encode())
+        found.update(_FOLDER.sub("  // ", self.text).encode())
         return found.hexdigest()[:32]
 
 
@@ -59,6 +66,7 @@ class Entry(ProgramFile):
     def __init__(self, path: Path):
         super().__init__(path, archive.read(path, ENTRY))
         self.facts = self.manifest["facts"]
+        self._files: dict[str, str] = {}  # as the texts have them, and as they are here
 
     @property
     def text(self) -> str:
@@ -69,6 +77,16 @@ class Entry(ProgramFile):
     def ipus(self) -> int:
         """The IPUs of one replica."""
         return self.manifest["ipus"]
+
+    def move(self, text: str) -> None:
+        """Puts the files of ``text`` in place of those that the entry was written for."""
+        self._files = dict(zip(_FILE.findall(self.text), _FILE.findall(text)))
+
+    def _text(self, name: str) -> str:
+        text = super()._text(name)
+        if not self._files:
+            return text
+        return _FILE.sub(lambda found: self._files.get(found[0], found[0]), text)
 
 
 class Folder:
@@ -94,6 +112,8 @@ class Folder:
             return None
         try:
             entry = Entry(path)
+            if entry.text != key.text:
+                entry.move(key.text)
             if (entry.text, entry.facts) != (key.text, key.facts):
                 raise Error(f"[load] {path} has the program of another key.")
         except Error as error:
@@ -107,7 +127,7 @@ class Folder:
     @staticmethod
     def warn(path: Path, error: Exception) -> None:
         """Warns of an entry that cannot be used."""
-        what = (str(error).partition("] ")[2] or str(error)).replace(f"{path} ", "")
+        what = (str(error).partition("] ")[2] or str(error)).replace(f"{path} ", "it ")
         logger.warning("[cache] the entry %s cannot be used: %s poptorch compiles the model and "
                        "replaces the entry.", path, what.partition(". ")[0] + ".")
 
@@ -116,6 +136,9 @@ class Folder:
         members = {name: data for name, data in members_of(executable).items() if data}
         facts = {"facts": key.facts, "ipus": executable.ipus, **vars(about)}
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise Error(f"[cache] {self.path} is not a folder. Pass one to "
+                            f"enableExecutableCaching().")
             self.path.mkdir(parents=True, exist_ok=True)
             archive.write(self.path_of(key), "", members, facts, ENTRY)
         except (Error, OSError) as error:

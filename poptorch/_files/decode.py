@@ -13,6 +13,9 @@ from poptorch._annotations import block_class
 from poptorch._files import names
 
 
+_ENCODED = (dict, list)  # other values of JSON are what they stand for
+
+
 class Decoder:
     """Makes objects of what :class:`poptorch._files.encode.Encoder` wrote.
 
@@ -29,7 +32,7 @@ class Decoder:
         return self._value(value)
 
     def _value(self, value):
-        if not isinstance(value, (dict, list)):
+        if not isinstance(value, _ENCODED):
             return value
         for key in value:
             if key in _READERS:
@@ -38,10 +41,12 @@ class Decoder:
 
     def _items(self, values: list) -> list:
         read = self._value
-        return [read(item) if isinstance(item, (dict, list)) else item for item in values]
+        return [read(item) if isinstance(item, _ENCODED) else item for item in values]
 
     def _pairs(self, pairs: list):
-        return [(self._value(key), self._value(item)) for key, item in pairs]
+        read = self._value
+        return [(read(key) if isinstance(key, _ENCODED) else key,
+                 read(item) if isinstance(item, _ENCODED) else item) for key, item in pairs]
 
     def _container(self, made, add, parts):
         """Numbers a container before its parts, which may refer to it."""
@@ -52,13 +57,15 @@ class Decoder:
     def _object(self, value):
         number = len(self._shared)
         self._shared.append(None)
-        args = self._items(value["args"])
+        args = self._items(value.get("args", ()))
         if "make" in value:
             made = names.MAKERS[value["make"]](*args)
         else:
             cls = names.object_class(value["object"])
             made = cls.__new__(cls, *args)
         self._shared[number] = made
+        if len(value) == 1:
+            return made
         if "state" in value:
             _set_state(made, self._value(value["state"]))
         for kind in ("parametrized", "block"):

@@ -6,9 +6,9 @@ import torch
 from poptorch._base import schema
 from poptorch._base.module_subclass import plain_class
 from poptorch._capture.graph.module_clones import HOOKS
+from poptorch._files.problems import other_module
 from poptorch._guards.module_guards import hook_keys
 from poptorch._guards.training_modes import TrainingModes
-from poptorch.errors import Error
 
 # hooks: how many there are of each kind. reads_mode: whether forward asked for the mode.
 _LAYER = {"path": str, "class": str, "hooks": [int], "has_own_forward": bool, "training": bool,
@@ -64,12 +64,10 @@ def _check_paths(what: str, before: list[str], now: list[str]) -> None:
     for path in before + now:
         if path in one_sided:
             owner = "the file's" if path in before else "this"
-            raise Error(f"[loadExecutable] {path} is a {what} of {owner} module alone. Wrap a "
-                        f"module of the same class and settings.")
+            raise other_module(f"{path} is a {what} of {owner} module alone")
     if before != now:
-        raise Error(f"[loadExecutable] the {what}s of the file's module are in the order "
-                    f"{', '.join(before)}, here {', '.join(now)}. Wrap a module of the same class "
-                    f"and settings.")
+        raise other_module(f"the {what}s of the file's module are in the order "
+                           f"{', '.join(before)}, here {', '.join(now)}")
 
 
 def _check_layer(rows: tuple[dict, dict], training: bool) -> None:
@@ -93,5 +91,5 @@ def _check_tensor(rows: tuple[dict, dict], training: bool) -> None:
 def _check_same(path: str, verb: str, before: str, now: str) -> None:
     if before != now:
         past = {"is": "was", "has": "had"}[verb]
-        raise Error(f"[loadExecutable] {path} {past} {before} when the program was compiled, it "
-                    f"{verb} {now} here. Wrap a module of the same class and settings.")
+        raise other_module(f"{path} {past} {before} when the program was compiled, it {verb} {now} "
+                           f"here")

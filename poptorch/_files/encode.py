@@ -134,22 +134,25 @@ class Encoder:
         if function is block_class.rebuilt:
             function, args, *block = args
         if function in (copyreg.__newobj__, module_subclass.new):
-            out = {"object": self._reference(args[0], path), "args": self._items(args[1:], path)}
+            out, args = {"object": self._reference(args[0], path)}, args[1:]
         else:
             name = f"{function.__module__}:{function.__qualname__}"
             if name not in names.MAKERS:
                 raise _refused(path, value, f"it is made by {name}")
-            out = {"make": name, "args": self._items(args, path)}
+            out = {"make": name}
+        if args:
+            out["args"] = self._items(args, path)
         if has_own_step(value) and type(value).__getstate__ is torch.optim.Optimizer.__getstate__:
             state = attributes_of(value)
         if block:
             out["block"] = self._items(block, path)
         if state is not None:
             out["state"] = self._value(state, path)
-        if items is not None:
-            out["items"] = self._items(items, path)
-        if pairs is not None:
-            out["pairs"] = self._pairs(pairs, path)
+        # Most objects are tables of a layer's hooks, and empty.
+        if items := self._items(items or (), path):
+            out["items"] = items
+        if pairs := self._pairs(pairs or (), path):
+            out["pairs"] = pairs
         return out
 
     def _parametrized(self, value: torch.nn.Module, path: str) -> dict:
@@ -166,7 +169,7 @@ class Encoder:
             if getattr(hook.hook, "__module__", "") != "torch.nn.utils.parametrizations")
         self._kept.append(state)
         out = {"object": self._reference(module_subclass.plain_class(kind.__bases__[0]), path),
-               "args": [], "state": self._value(state, path),
+               "state": self._value(state, path),
                "parametrized": list(value.parametrizations)}
         if block_class.begins_block(value):
             out["block"] = self._items((value._user_id, value._ipu_id), path)

@@ -40,6 +40,10 @@ def found(module: str, name: str):
 def _imported(reference: str):
     module, _, name = reference.partition(":")
     value = found(module, name)
+    if value is None and module == "__main__":
+        raise Error(f"[load] the file needs {name}, which the script that wrote it defined and "
+                    f"this script does not. Define it here, or move it to a module that both "
+                    f"import.")
     if value is None:
         raise Error(f"[load] the file needs {module}.{name}, which this program has not imported. "
                     f"Files import nothing themselves: import {module} before loading.")

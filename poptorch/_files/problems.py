@@ -16,6 +16,11 @@ def foreign(path, why: str) -> Error:
                  f"compileAndExport() wrote.")
 
 
+def other_module(what: str) -> Error:
+    """The error for a file that was made from a module unlike the one that is to run it."""
+    return Error(f"[loadExecutable] {what}. Wrap a module of the same class and settings.")
+
+
 def damaged(path, why: str) -> Error:
     """The error for a file that is not as it was written."""
     return Error(f"[load] {path} is damaged: {why.removesuffix('.')}. Copy or export it again.")

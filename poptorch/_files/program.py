@@ -67,7 +67,7 @@ class ProgramFile:
             constants = self._members.get(name)
             stored = _C.unpack_constants(bytes(constants), name) if constants else None
         with self.guard("partition.json"):
-            shares = json.loads(self._needed("partition.json"))
+            shares = json.loads(bytes(self._needed("partition.json")))
             schema.check(shares, [_SHARE], "partition")
         texts = [(step, self._text(f"{step}.ir")) for step in _STEPS
                  if f"{step}.ir" in self._members]
@@ -103,9 +103,9 @@ class ProgramFile:
 
     def _text(self, name: str) -> str:
         with self.guard(name):
-            return self._needed(name).decode()
+            return str(self._needed(name), "utf-8")
 
-    def _needed(self, name: str) -> bytes:
+    def _needed(self, name: str) -> bytes | memoryview:
         if name not in self._members:
             raise problems.damaged(self.path, f"it has no {name}")
         return self._members[name]

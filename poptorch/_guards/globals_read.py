@@ -8,6 +8,7 @@ that did not run.
 import functools
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ _OUTER = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 # Methods that are called without that code names them: those of objects, modules, and functions
 # with a gradient of their own.
 _CALLED = frozenset({"__init__", "__call__", "forward", "backward", "setup_context"})
+_CONTAINERS = frozenset({dict, OrderedDict, list, tuple, set})
 _STORES = frozenset({"STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF"})
 
 
@@ -114,7 +116,8 @@ class _Walk:
         """A module: its methods, hooks, and what it holds."""
         self._of_methods(type(module), ("forward", "__call__"))
         for name, value in vars(module).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
+            is_plain = type(value) in VALUES or type(value) in _CONTAINERS and not value
+            if not is_plain and name not in ("_parameters", "_buffers", "_modules"):
                 self.of_values(value, type(module), f"{path}.{name}".lstrip("."))
         for kind in HOOKS:
             self._of_hooks(getattr(module, kind), path or "the module")

@@ -1,6 +1,7 @@
 """The guards of a module: its layers, tensors, hooks and classes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -15,10 +16,10 @@ from poptorch._guards.guard import Guard, Kind
 _TABLES = ("_modules", "_parameters", "_buffers")
 
 
-def parts_of(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
-    """The layers of a module with their paths as messages name them. Not those of TorchScript: they
-    have tables of C++, to which nothing is added."""
-    return [(f"self.{path}".rstrip("."), part) for path, part in module.named_modules()
+def layers_of(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """A module and its layers, with their paths. Not those of TorchScript: they have tables of C++,
+    to which nothing is added."""
+    return [(path, part) for path, part in module.named_modules()
             if not isinstance(part, torch.jit.ScriptModule)]
 
 
@@ -33,50 +34,88 @@ def guards_of(module: torch.nn.Module, states: Mapping[str, torch.Tensor], train
         grouped: paths of parameters that the host has a value of for each group of replicas.
     """
     kept = {id(tensor) for tensor in states.values()}
-    parts = parts_of(module)
+    layers = layers_of(module)
     # First: what reads or writes states of another type must not be asked for anything else.
-    for path, tensor in states.items():
-        yield Guard(f"self.{path}", lambda tensor=tensor, is_grouped=path in grouped:
-                    _type_of(tensor, is_grouped), containers=list, kind=Kind.TENSOR)
-        if training:
-            yield Guard(f"self.{path}.requires_grad", lambda tensor=tensor: tensor.requires_grad)
-    for path, part in parts:
-        for name in _TABLES:
-            yield _guard_of_table(path, getattr(part, name), kept)
-        yield Guard(f"{path}.forward", lambda own=vars(part): own.get("forward"),
-                    [(vars(part), "forward")])
-        yield Guard(f"the class of {path}", lambda part=part: plain_class(type(part)))
+    yield Guard("self", lambda: _types_of(states, grouped), containers=list, kind=Kind.TENSOR)
+    if training:
+        yield Guard("self", lambda: _by_path(
+            (path, SimpleNamespace(requires_grad=tensor.requires_grad))
+            for path, tensor in states.items()), containers=list)
+    for name in _TABLES:
+        yield from _guards_of_table(layers, name, kept)
+    yield from _guards_of_layers(
+        layers, "self", lambda part: SimpleNamespace(forward=vars(part).get("forward")),
+        lambda part: [(vars(part), "forward")])
+    yield from _guards_of_layers(layers, "the class of self",
+                                 lambda part: plain_class(type(part)))
     kinds = HOOKS if training else HOOKS[:2]
-    for path, part in parts:
-        for kind in kinds:
-            yield _guard_of_hooks(f"{path}.{kind}", getattr(part, kind))
+    yield from _guards_of_layers(
+        layers, "self", lambda part: _by_path((kind, _hooks_in(getattr(part, kind)))
+                                              for kind in kinds),
+        containers=lambda part: [getattr(part, kind) for kind in kinds])
     for kind in kinds:
-        yield _guard_of_hooks(f"the hooks of all modules ({kind.strip('_')})",
-                              getattr(torch_module, f"_global{kind}"))
-    for path, tensor in states.items() if training else ():
-        yield _guard_of_hooks(f"the hooks of self.{path}", tensor)
+        table = getattr(torch_module, f"_global{kind}")
+        yield Guard(f"the hooks of all modules ({kind.strip('_')})",
+                    lambda table=table: _hooks_in(table), containers=lambda table=table: [table])
+    if training:
+        yield _guard_of_tensor_hooks(states)
 
 
-def _guard_of_table(path: str, table: dict, kept: set[int]) -> Guard:
-    unused = {key for key, value in table.items()
-              if isinstance(value, torch.Tensor) and id(value) not in kept}
-
-    def read():
-        return SimpleNamespace(**{
-            key: "unused" if key in unused and isinstance(value, torch.Tensor) else value
-            for key, value in table.items()})
-
-    return Guard(path, read, containers=lambda: [table])
+def _by_path(items: Iterable[tuple[str, object]]) -> SimpleNamespace:
+    """Values by the paths of what has them, as messages name these."""
+    return SimpleNamespace(**dict(items))
 
 
-def _guard_of_hooks(source: str, owner) -> Guard:
-    """That of a table of hooks, or of the hooks of a tensor."""
-    def table() -> dict:
-        # Of a tensor: a TensorWatch sees that it got another table.
-        return (owner._backward_hooks or {}) if isinstance(owner, torch.Tensor) else owner
+def _guards_of_layers(layers: list[tuple[str, torch.nn.Module]], source: str, read: Callable,
+                      places: Callable = lambda part: (),
+                      containers: Callable | None = None) -> Iterator[Guard]:
+    """The guards of something that each layer has: one of the model itself, and one of all its
+    layers, as a model may have thousands.
 
-    return Guard(source, lambda: {key: table()[key] for key in hook_keys(table())},
-                 containers=lambda: [table()])
+    ``read``, ``places`` and ``containers`` give of one layer what :class:`Guard` takes.
+    """
+    for is_model in (True, False):
+        chosen = [(path, part) for path, part in layers if is_model is not bool(path)]
+        if chosen:
+            yield Guard(source, partial(_read_layers, chosen, read),
+                        [place for _, part in chosen for place in places(part)],
+                        containers and (lambda chosen=chosen: [
+                            one for _, part in chosen for one in containers(part)]))
+
+
+def _read_layers(layers: list[tuple[str, torch.nn.Module]], read: Callable):
+    if not layers[0][0]:  # the model itself
+        return read(layers[0][1])
+    return _by_path((path, read(part)) for path, part in layers)
+
+
+def _guards_of_table(layers: list[tuple[str, torch.nn.Module]], name: str,
+                     kept: set[int]) -> Iterator[Guard]:
+    unused = {id(part): {key for key, value in getattr(part, name).items()
+                         if isinstance(value, torch.Tensor) and id(value) not in kept}
+              for _, part in layers}
+
+    def read(part: torch.nn.Module) -> SimpleNamespace:
+        without = unused[id(part)]
+        return _by_path(
+            (key, "unused" if key in without and isinstance(value, torch.Tensor) else value)
+            for key, value in getattr(part, name).items())
+
+    return _guards_of_layers(layers, "self", read, containers=lambda part: [getattr(part, name)])
+
+
+def _guard_of_tensor_hooks(states: Mapping[str, torch.Tensor]) -> Guard:
+    def tables() -> dict[str, dict]:
+        # A TensorWatch sees that a tensor got another table.
+        return {path: tensor._backward_hooks or {} for path, tensor in states.items()}
+
+    return Guard("the hooks of self", lambda: _by_path(
+        (path, _hooks_in(table)) for path, table in tables().items()),
+        containers=lambda: list(tables().values()))
+
+
+def _hooks_in(table: dict) -> dict:
+    return {key: table[key] for key in hook_keys(table)}
 
 
 def hook_keys(hooks: dict) -> tuple:
@@ -85,7 +124,8 @@ def hook_keys(hooks: dict) -> tuple:
                  if not isinstance(getattr(hook, "__self__", None), ModulePaths))
 
 
-def _type_of(tensor: torch.Tensor, is_grouped: bool) -> SimpleNamespace:
+def _types_of(states: Mapping[str, torch.Tensor], grouped) -> SimpleNamespace:
     with plain_access():
-        shape = {} if is_grouped else {"shape": tuple(tensor.shape)}
-        return SimpleNamespace(dtype=tensor.dtype, **shape)
+        return _by_path((path, SimpleNamespace(
+            dtype=tensor.dtype, **({} if path in grouped else {"shape": tuple(tensor.shape)})))
+            for path, tensor in states.items())

@@ -15,6 +15,17 @@ from poptorch.errors import Error
 _EXPECTED = frozenset({"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "step",
                        "swa_lr", "param_names", *SETTINGS})
 
+# Why a program does not fit the optimizer any more.
+MEMBERS_CHANGED = "parameters or groups were added to the optimizer, or removed from it, after " \
+                  "the model was compiled"
+
+
+def check_can_save(reason: str | None) -> None:
+    """Raises an Error if a program does not fit the optimizer any more, for this reason."""
+    if reason is not None:
+        raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, which "
+                    f"compiles the model again and writes it, or call the model first.")
+
 
 def check_differentiable(optimizer) -> None:
     """Raises an Error if gradients must flow through an update."""

@@ -32,7 +32,6 @@ from poptorch._optimizer.rows import check_has_own_step, spec_of
 from poptorch._optimizer.settings import dtype_of, groups_of, is_combined
 from poptorch._optimizer.state_names import use_saved_form
 from poptorch._optimizer.update import Velocities
-from poptorch.errors import Error
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -142,8 +141,7 @@ class OptimizerLink:
             return None
         settings, states = known
         if settings.has_other_members():
-            return "parameters or groups were added to the optimizer, or removed from it, after " \
-                   "the model was compiled"
+            return checks.MEMBERS_CHANGED
         if known is not self._current:
             try:
                 check_settings(self.optimizer, settings.layout)
@@ -197,10 +195,7 @@ class OptimizerLink:
     def before_save(self) -> None:
         """Gives the current program the newest states, for a file. Raises an Error if the program
         does not fit the optimizer any more."""
-        reason = self.recompile_reason()
-        if reason is not None:
-            raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
-                        f"which compiles the model again and writes it, or call the model first.")
+        checks.check_can_save(self.recompile_reason())
         self._states.give(self._current.states)
 
     def fixed_update(self) -> tuple[str | None, dict, dict]:

@@ -26,15 +26,8 @@ from torch.optim.rprop import rprop
 
 from poptorch._optimizer import formulas
 from poptorch._optimizer.formulas import torch_form
-from poptorch._optimizer.settings import DeviceSettings
-from poptorch._optimizer.spec import (
-    FIRST_MOMENT_TYPE,
-    SECOND_MOMENT_TYPE,
-    Hyper,
-    OptimizerSpec,
-    Setting,
-    StateTensor,
-)
+from poptorch._optimizer.settings import FIRST_MOMENT_TYPE, SECOND_MOMENT_TYPE, DeviceSettings
+from poptorch._optimizer.spec import Hyper, OptimizerSpec, Setting, StateTensor
 from poptorch.errors import Error
 
 

@@ -8,10 +8,13 @@ from poptorch._base.types import ir_dtype
 from poptorch.errors import Error
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
+# The settings that give the types of the moments of gradients.
+FIRST_MOMENT_TYPE = "first_order_momentum_accum_type"
+SECOND_MOMENT_TYPE = "second_order_momentum_accum_type"
 _OF_TORCH = {  # what an optimizer of torch.optim does
     "loss_scaling": 1.0, "velocity_scaling": 1.0, "use_combined_accum": False,
-    "accum_type": None, "velocity_accum_type": None, "first_order_momentum_accum_type": None,
-    "second_order_momentum_accum_type": None, "max_grad_norm": math.inf, "bias_correction": True,
+    "accum_type": None, "velocity_accum_type": None, FIRST_MOMENT_TYPE: None,
+    SECOND_MOMENT_TYPE: None, "max_grad_norm": math.inf, "bias_correction": True,
 }
 # The defaults of those of poptorch.optim: sums and states are of single precision.
 SETTINGS = {name: torch.float32 if name.endswith("_type") else value

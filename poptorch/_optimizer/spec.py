@@ -19,10 +19,6 @@ FINAL_LOSS_SCALE = "finalLossScale"
 STEP = "Step"
 COUNT = "step"
 
-# The settings that give the types of the moments of gradients.
-FIRST_MOMENT_TYPE = "first_order_momentum_accum_type"
-SECOND_MOMENT_TYPE = "second_order_momentum_accum_type"
-
 # What an optimizer has once for all parameters stands under this key in its state: by key, the name
 # in ``ipu_state`` and the initial value.
 GLOBAL = "loss_scale"

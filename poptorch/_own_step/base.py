@@ -1,5 +1,7 @@
 """What links to optimizers have in common whose ``step()`` runs on the host."""
 
+import inspect
+
 import torch
 
 from poptorch._optimizer import checks
@@ -15,6 +17,15 @@ def attributes_of(optimizer: torch.optim.Optimizer) -> dict:
     """All that makes an optimizer. Torch's ``__getstate__`` omits what a subclass adds."""
     return {key: value for key, value in vars(optimizer).items()
             if not key.startswith(OF_TORCH) and key not in _OF_SCHEDULERS}
+
+
+def _check_call(optimizer: torch.optim.Optimizer) -> None:
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError as error:
+        raise Error(f"[optimizer] expected that step() of {type(optimizer).__name__} needs no "
+                    f"arguments, such as a closure, got: {error}. Give them defaults, or train "
+                    f"with eager PyTorch.") from None
 
 
 class StepOnHost:
@@ -34,6 +45,7 @@ class StepOnHost:
 
     def _use(self, optimizer: torch.optim.Optimizer, where: str) -> None:
         self._member_check(optimizer, where)
+        _check_call(optimizer)
         self.optimizer = optimizer
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:

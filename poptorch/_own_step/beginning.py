@@ -41,11 +41,16 @@ class Beginning:
     def states(self, params: dict[str, torch.Tensor], numbers: list[float]) -> dict:
         """The new states by path, from the parameters before the update."""
         with plain_torch(), torch.no_grad():
-            given = {(kind, name): params[name].detach() for kind, name in self.made.inputs
-                     if kind != "state"}
+            given = {(kind, name): params[name].detach() if kind in ("param", "grad")
+                     else _like(self.made.tensors[index])
+                     for (kind, name), index in self.made.inputs.items()}
             values = [torch.tensor(numbers[place], dtype=torch.float64) for place in self.own]
             found = interpret.run(self.made, given, values)
             return {path: found["state", path] for path in self.made.outputs}
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
 def beginning_of(first: Trace, later: Trace) -> Beginning | None:
@@ -86,9 +91,12 @@ class _Comparison:
             return None
         used = {index for call in self.made for index in tensors_in(call.template)}
         inputs = {what: index for what, index in self.first.inputs.items() if index in used}
+        read = used - self.indices - set(inputs.values())  # by functions of _LIKE alone
+        inputs |= {("like", index): index for index in read}
         states = {self.states[self.same[index]]: index for index in self.indices
                   if index in self.same}
-        made = Trace(inputs=inputs, calls=self.made, outputs=states, classes=list(range(len(own))))
+        made = Trace(inputs=inputs, tensors=self.first.tensors, calls=self.made, outputs=states,
+                     classes=list(range(len(own))))
         return Beginning(self.later, made, kept, own, self.reads_params)
 
     def _has_same_outputs(self) -> bool:

@@ -50,8 +50,7 @@ class StepLink(StepOnHost):
         if self._is_new:
             return "another optimizer was set"
         if not _is_same(self._members, _members(self.optimizer)):
-            return "parameters or groups were added to the optimizer, or removed from it, after " \
-                   "the model was compiled"
+            return checks.MEMBERS_CHANGED
         if layout.version != self._variants.version:
             return f"step() of {layout.kind} takes a form that it did not have before"
         return None
@@ -93,12 +92,10 @@ class StepLink(StepOnHost):
 
     def before_save(self) -> None:
         """Gives the layout the state of the optimizer. Raises an Error if the program does not fit
-        the optimizer any more."""
-        reason = self.recompile_reason()
-        if reason is not None:
-            raise Error(f"[save] {reason}. Call compileAndExport() with the arguments of a call, "
-                        f"which compiles the model again and writes it, or call the model first.")
+        the optimizer any more, or the updates of its next call."""
         self._publish(self._variants.take_states())
+        self._variants.look_ahead()
+        checks.check_can_save(self.recompile_reason())
         self._current.state_dict = self.optimizer.state_dict()
 
     def fixed_update(self) -> tuple[str | None, dict, dict]:

@@ -35,6 +35,7 @@ from poptorch.errors import error_at
 
 INSTEAD = "Set options.Training.optimizerOnHost(True), which runs step() on the host"
 _NUMBER = ("number",)
+_TO_HOST = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.tolist)
 
 
 class Differs(Exception):
@@ -86,6 +87,8 @@ class StepMode(TorchFunctionMode):
         if func in METADATA:
             return func(*args, **kwargs)
         if func == GRAD_SET:
+            if self._is_new:
+                self._check_gradient(*args)
             self._grads[id(args[0])] = args[1]
             return None
         if func == DATA_SET:
@@ -94,6 +97,16 @@ class StepMode(TorchFunctionMode):
         if calls is not None:
             return [self._called(*call) for call in calls]
         return self._called(func, args, kwargs)
+
+    def _check_gradient(self, parameter, gradient) -> None:
+        if gradient is None or (gradient.shape, gradient.dtype) == (parameter.shape,
+                                                                    parameter.dtype):
+            return
+        raise error_at(
+            f"[optimizer] step() of {self._name} assigns a gradient of the shape "
+            f"{tuple(gradient.shape)} and {gradient.dtype} to a parameter of the shape "
+            f"{tuple(parameter.shape)} and {parameter.dtype}. Assign one of the same shape and "
+            f"dtype.", Places().here())
 
     def _called(self, func, args, kwargs):
         if "alpha" in kwargs or "value" in kwargs:
@@ -208,6 +221,8 @@ class StepMode(TorchFunctionMode):
             index = self.trace.ids.get(id(value))
             return value if index is None else self.trace.tensors[index]
 
+        if func in _TO_HOST:
+            raise self._reads_values(func)
         args, kwargs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
         try:
             with torch.no_grad(), self._fake_mode:

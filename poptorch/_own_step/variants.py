@@ -73,6 +73,10 @@ class Variants:
             self.version += 1
         self._try(grads, iterations, AHEAD)
 
+    def look_ahead(self) -> None:
+        """Finds the forms of the updates of the next call."""
+        self._try(self.grads, self.iterations, self.iterations)
+
     def _try(self, grads: dict[str, torch.Tensor], iterations: int,
              updates: int) -> list[int | None]:
         """The numbers of the forms of the next updates, where they are known."""

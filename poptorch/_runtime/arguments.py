@@ -74,9 +74,7 @@ class Leaf:
         """The constant that was compiled in, for a file. An Error if the object changed since."""
         found = self.difference(self.value)
         if found is not None:
-            path, was, now = found
-            raise Error(f"[save] {path} changed from {was} to {now} after compilation, so the "
-                        f"saved file would not match it. Set it back, or call the model first.")
+            raise pytree.changed_since_compilation(*found)
         return self.value
 
     @classmethod
@@ -109,7 +107,7 @@ class Arguments:
     def __init__(self, model: torch.nn.Module, args: tuple, kwargs: dict, spec: StepSpec,
                  parser: ArgsParser | None = None):
         self._signature = _signature(model) if parser is None else parser.signature(model)
-        self._micro_batches = spec.micro_batches
+        self._micro_batches, self._is_training = spec.micro_batches, spec.training
         self._formula = spec.micro_batch_formula
         bound = self._bind(args, kwargs)
         tensors, structure = Structure.of_named(bound, "arguments")
@@ -257,7 +255,10 @@ class Arguments:
             if not given and parameter.default is inspect.Parameter.empty:
                 return Error(f"[arguments] Mandatory parameter {parameter.name} missing: forward "
                              f"takes {self._signature}. Pass it.")
-        return Error(f"[arguments] {error}: forward takes {self._signature}.")
+        advice = "If one is a target, wrap the model with loss=." \
+            if self._is_training else "Leave the others out."
+        return Error(f"[arguments] {error}: forward takes {self._signature}, got "
+                     f"{len(args)} by position and {list(kwargs)} by name. {advice}")
 
     def _unbind(self, bound: dict) -> tuple[tuple, dict]:
         if self._signature is None:

@@ -22,9 +22,6 @@ _MODE_NAMES = {OutputMode.All: "all", OutputMode.Final: "final", OutputMode.Ever
 _LOG_NAMES = {OutputMode.All: "ALL", OutputMode.Final: "FINAL", OutputMode.EveryN: "EVERYN",
               OutputMode.Sum: "Sum"}
 
-# Smaller results come from torch's allocator, which is as fast for them.
-_POOLED_BYTES = 1 << 20
-
 
 class Call:
     """Everything that is the same in each call of a program, worked out once."""
@@ -130,16 +127,9 @@ class Call:
         self._executable.set_output_mode(stream.name, name, period)
         dtype = torch_dtype(stream.dtype)
         if is_complex:
-            return _C.TensorKind(complex_dtype(dtype), shape).empty
-        if (nbytes := math.prod(shape) * dtype.itemsize) >= _POOLED_BYTES:
-            self._pool.expect(nbytes)
-            return partial(self._pooled, stream.dtype, shape)
-        return _C.TensorKind(dtype, shape).empty
-
-    def _pooled(self, dtype: str, shape: list[int]) -> torch.Tensor:
-        result = torch.from_dlpack(self._pool.empty(dtype, shape))
-        _C.allow_resizing(result.untyped_storage()._cdata)
-        return result
+            dtype = complex_dtype(dtype)
+        self._pool.expect(math.prod(shape) * dtype.itemsize)
+        return partial(_C.TensorKind(dtype, shape).empty, self._pool)
 
     def result_types(self) -> dict[str, tuple]:
         """Shape and dtype of the host tensor of each output, by stream."""

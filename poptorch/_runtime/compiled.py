@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from poptorch._guards.guard import GuardSet
-from poptorch._guards.module_guards import guards_of, parts_of
+from poptorch._guards.module_guards import guards_of, layers_of
 from poptorch._guards.training_modes import CompiledModes, TrainingModes
 from poptorch._runtime.argument_memory import check_layouts
 from poptorch._runtime.arguments import Arguments
@@ -49,7 +49,7 @@ class CompiledModel:
         guards = GuardSet(
             (*guards_of(model, program.states, spec.training, program.weight_groups),
              *compiled_modes.guards(), *interface.guards()),
-            list(program.states.values()), spec.training, [part for _, part in parts_of(model)],
+            list(program.states.values()), spec.training, [part for _, part in layers_of(model)],
             compiled_modes.warn, compiled_modes.places())
         states = set(map(id, (*model.parameters(), *model.buffers())))
         reads_states = any(id(tensor) in states for tensor, _ in interface.plain_tensors.alive())

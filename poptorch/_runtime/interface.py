@@ -76,8 +76,10 @@ class Interface:
 
     def changed_buffers(self) -> list[str]:
         """The paths of the buffers that ``forward`` changes."""
+        of_step = own_states(self.program)
         return [path for path, tensor in self.program.states.items()
-                if path in self.program.updated and not isinstance(tensor, torch.nn.Parameter)]
+                if path in self.program.updated and path not in of_step
+                and not isinstance(tensor, torch.nn.Parameter)]
 
     def to_data(self, model: torch.nn.Module) -> dict:
         """This as plain data, tensors and classes, for the module that was compiled."""

@@ -22,7 +22,13 @@ def edited(options: Options, edit) -> Options:
     new._values["offline_ipu_version"] = None  # the program is compiled: now it may run
     before, run_time = _values(new), {row.name for _, row in new._rows() if row.is_run_time}
     if edit is not None:
-        edit(new)
+        if not callable(edit):
+            raise TypeError(f"[load] expected edit_opts_fn to be a function of options, got "
+                            f"{edit!r:.80}. Pass a function that changes the options.")
+        returned = edit(new)
+        if isinstance(returned, Options) and returned is not new:
+            raise Error("[load] edit_opts_fn returned other options than it was given. Change "
+                        "those that it is given.")
     for name, value in _values(new).items():
         if name not in run_time and value != before[name]:
             raise Error(f"[load] edit_opts_fn changed {name} from {before[name]!r} to {value!r}, "

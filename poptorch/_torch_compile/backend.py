@@ -8,6 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from poptorch._base.torch_private import tracing as private
 from poptorch._torch_compile.graph import CompiledGraph
 from poptorch._torch_compile.whole_layers import WholeLayers
+from poptorch._torch_compile.zero_gradients import without_gradients
 from poptorch.errors import Error
 from poptorch.options import Options
 from poptorch.options._options import checked_options
@@ -32,7 +33,7 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
     Raises:
         TypeError: ``options`` is not a :class:`poptorch.Options` or a dict.
         ValueError: A name in the dict is not an option.
-        poptorch.Error: The options split a batch, or a mode is given.
+        poptorch.Error: The options split a batch or set a seed, or a mode is given.
     """
     if mode is not None:
         raise Error(f"[torch.compile] mode={mode!r} is not supported: it chooses settings of "
@@ -50,7 +51,10 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
         return compiling.boxed(passes.forward)
 
     def compile_backward(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
-        passes.backward = CompiledGraph(graph, options)
+        def make(zeros: set[int]) -> CompiledGraph:
+            return CompiledGraph(without_gradients(graph, zeros), options)
+
+        passes.make_backward, passes.backward = make, make(set())
         return compiling.boxed(passes.backward)
 
     def compile_only(graph: torch.fx.GraphModule, inputs: Sequence) -> Callable:
@@ -59,7 +63,8 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
 
     compile_both = compiling.aot_autograd(
         fw_compiler=compile_forward, bw_compiler=compile_backward, inference_compiler=compile_only,
-        partition_fn=compiling.min_cut_rematerialization_partition)
+        partition_fn=compiling.min_cut_rematerialization_partition,
+        decompositions={compiling.multiply_add: lambda a, b, c: a * b + c})
     # What WholeLayers leaves to torch is traced as single operations.
     with WholeLayers(), sdpa_kernel(SDPBackend.MATH), private.without_onednn(), \
             compiling.backward_at_once():
@@ -70,7 +75,7 @@ def backend(graph: torch.fx.GraphModule, inputs: Sequence, *,
 def checked(options: Options | None, where: str) -> Options:
     """A copy of the options for graphs of torch.compile, which are compiled again for new sizes.
 
-    An Error if they split a batch: PyTorch's program, which calls the graph, does not.
+    An Error if they split a batch or set a seed: PyTorch's program, which calls the graph, does.
     """
     options = checked_options(Options() if options is None else options, where).clone()
     for name, setter in _BATCHES.items():
@@ -82,5 +87,9 @@ def checked(options: Options | None, where: str) -> Options:
         raise Error(f"[{where}] expected gradientAccumulation(1), got gradientAccumulation("
                     f"{options.Training.gradient_accumulation}): gradients add up in .grad. Call "
                     f"backward() several times before optimizer.step() instead.")
+    if options.random_seed is not None:
+        raise Error(f"[{where}] randomSeed({options.random_seed}) is not supported: each call "
+                    f"takes a seed from torch's generator. Leave randomSeed out, and call "
+                    f"torch.manual_seed({options.random_seed}).")
     return options.recompilation(values=options.recompilation_values, shapes=True,
                                  limit=options.recompilation_limit)

@@ -30,7 +30,8 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
         function_or_module: a module is compiled in place, as by ``torch.nn.Module.compile``. Its
             parameters and ``state_dict`` do not change, and it can be part of another module.
         options: how to compile and run; None: the defaults. ``deviceIterations``,
-            ``replicationFactor`` and ``gradientAccumulation`` must be 1.
+            ``replicationFactor`` and ``gradientAccumulation`` must be 1, and ``randomSeed`` is not
+            supported: each call takes a seed from torch's generator.
 
     Returns:
         The module itself, or a function that is called like the given one.
@@ -38,8 +39,8 @@ def compile(function_or_module: Callable[..., Any], options: Options | None = No
     Raises:
         TypeError: ``function_or_module`` is not a module or function, or ``options`` is not a
             :class:`poptorch.Options`.
-        poptorch.Error: The options split a batch. A call raises it where the module is also part
-            of a :func:`trainingModel`.
+        poptorch.Error: The options split a batch or set a seed. A call raises it where
+            the module is also part of a :func:`trainingModel`.
 
     Example:
         >>> import poptorch, torch

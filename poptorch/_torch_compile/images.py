@@ -9,7 +9,7 @@ ops = torch.ops.poptorch
 
 # They give an image where they are given one.
 _KEEP = frozenset({ops.batch_norm, ops.batch_norm_inference, ops.dropout,
-                   aten.max_pool2d_with_indices, aten.avg_pool2d})
+                   aten.max_pool2d_with_indices, aten.avg_pool2d, aten.alias, aten.detach})
 
 
 def images_of(graph: torch.fx.Graph) -> set[torch.fx.Node]:

@@ -5,12 +5,14 @@ call changes, results that share memory, tensor subclasses and symbolic sizes. G
 need only a node of autograd.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 from poptorch import _C
 from poptorch._base.torch_private import compiling
+from poptorch._base.torch_private.basic import untraced
 from poptorch._torch_compile.graph import CompiledGraph
 from poptorch.errors import Error
 
@@ -21,12 +23,14 @@ class Passes:
     Attributes:
         forward: the forward graph, or the only one.
         backward: the backward graph; None: no result requires grad, or it is not compiled yet.
+        make_backward: makes a backward graph without the arguments with these numbers: zeros.
         metadata: what AOTAutograd found out about arguments and results.
     """
 
     def __init__(self) -> None:
         self.forward: CompiledGraph | None = None
         self.backward: CompiledGraph | None = None
+        self.make_backward: Callable[[set[int]], CompiledGraph] | None = None
         self.metadata = None
         self.is_differentiable = False
 
@@ -50,11 +54,16 @@ class Passes:
         # An argument without gradient: backward() of another result must not go through it.
         is_reached = [not self.backward.is_constant(index) for index in range(arguments)]
         call = _C.GraphCall(self.forward)
-        call.differentiate(self.backward, partial(_run_once, self.backward), results, is_reached,
-                           with_grad)
+        call.differentiate(self.backward, partial(self._without, saved),
+                           partial(_run_once, self.backward), results, is_reached, with_grad)
         return call
 
+    def _without(self, saved: int, gradients: list[int]) -> CompiledGraph:
+        """A backward graph without these gradients, which follow ``saved`` other arguments."""
+        return self.make_backward({saved + number for number in gradients})
 
+
+@untraced
 def _run_once(backward: CompiledGraph, arguments: list) -> tuple:
     """The results of a backward graph, which have no derivative."""
     return _Once.apply(torch.empty(0, requires_grad=True), backward, arguments)

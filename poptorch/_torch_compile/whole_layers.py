@@ -17,15 +17,19 @@ from poptorch._capture.library.layers import ops
 from poptorch.errors import Error
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
-_salts = itertools.count(1 << 16)  # behind those of a program's own operations
 
 
 class WholeLayers(private.TorchFunctionMode):
     """Sends calls of torch's functions to the handlers that keep them whole.
 
     It is what these take as ``capture``. The random state is a result of the forward program, and
-    an argument of the backward program: both drop the same elements.
+    an argument of the backward program: both drop the same elements. A graph has the same salts
+    with gradients and without: torch.utils.checkpoint recomputes the same numbers.
     """
+
+    def __init__(self):
+        super().__init__()
+        self._salts = itertools.count(1 << 16)  # behind those of a program's own operations
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -45,7 +49,7 @@ class WholeLayers(private.TorchFunctionMode):
         return Error(message)
 
     def draw_salt(self) -> int:
-        return next(_salts)
+        return next(self._salts)
 
     def random_state(self) -> torch.Tensor:
         return ops.random_state()

@@ -40,6 +40,7 @@ class Emitter:
         self._rounds_alike = False
         self.has_advanced_rng = False
         self._common_rng = None
+        self.given_rng = None  # in place of the state
         self.place = None
         self.part = "forward"
         self.notes: dict = {}
@@ -207,7 +208,7 @@ class Emitter:
 
     def rng(self):
         """The value of the random state that all random ops of the graph use."""
-        return self.state("rng", "rng", "i32", [4])
+        return self.given_rng or self.state("rng", "rng", "i32", [4])
 
     def advance_rng(self) -> None:
         """Binds the next random state, once, if this graph has used the present one so far."""

@@ -6,9 +6,10 @@
     weight         all_reduce                      the whole tensor  all_gather before, shard after
     both           reduce_scatter                  the part          all_gather before the next step
 
-A part is a row of elements (csrc/ops/collective.cpp). Only tensors that all replicas have alike are
-sharded, and states only where the update goes element by element. So all elements have the bits
-that they have without sharding. What needs a whole tensor (a norm, an anchor) gathers it.
+A part is a row of elements (csrc/ops/families/collective.cpp). Only
+tensors that all replicas have alike are sharded, and states only where the update goes element by
+element. So all elements have the bits that they have without sharding. What needs a whole tensor (a
+norm, an anchor) gathers it.
 """
 
 import math

@@ -12,7 +12,8 @@ def upload(executable, path: str, tensor: torch.Tensor, groups: WeightGroups | N
     groups.
 
     A large one that runs do not change has one copy in memory: the device reads the pages of the
-    host's tensor, and a page that the host writes to is copied first (csrc/run/shared_pages.h).
+    host's tensor, and a page that the host writes to is copied first
+    (csrc/run/memory/shared_pages.h).
     """
     host = host_tensor(tensor, path)
     if groups is not None or not _share(executable, path, tensor, host):

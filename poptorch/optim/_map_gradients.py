@@ -23,7 +23,8 @@ class MapGradients(torch.optim.Optimizer):
 
     Raises:
         TypeError: ``optimizer`` is not an optimizer, or is one of ``poptorch.optim``, whose device
-            settings would have no effect; or ``fn`` is not callable.
+            settings would have no effect; or ``fn`` is not callable. ``step()`` raises it if
+            ``fn`` does not return a tensor.
 
     Example:
         >>> import poptorch, torch
@@ -74,9 +75,16 @@ class MapGradients(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    parameter.grad = self.fn(parameter, parameter.grad)
+                    parameter.grad = self._mapped(parameter)
         self.optimizer.step()
         return loss
+
+    def _mapped(self, parameter: torch.Tensor) -> torch.Tensor:
+        gradient = self.fn(parameter, parameter.grad)
+        if not isinstance(gradient, torch.Tensor):
+            raise TypeError(f"[MapGradients] expected a tensor from fn, got "
+                            f"{type(gradient).__name__}. Return the new gradient.")
+        return gradient
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters to the optimizer.

@@ -1,5 +1,7 @@
 """inferenceModel of a function: arguments, results, other shapes, errors."""
 
+import functools
+
 import pytest
 import torch
 
@@ -53,6 +55,24 @@ def test_errors_name_the_line():
     model = poptorch.inferenceModel(lambda x: x @ x, quiet_options())
     with pytest.raises(poptorch.Error, match="test_inference_function.py:"):
         model(torch.ones(2, 3))
+
+
+class Scale:
+    def scaled(self, x):
+        return x * 2
+
+
+@pytest.mark.parametrize("thing", [functools.partial(scaled, factor=2.0), Scale().scaled])
+def test_partial_functions_and_methods(thing):
+    x = torch.randn(2, 3)
+    found = poptorch.inferenceModel(thing, quiet_options())(x)
+    torch.testing.assert_close(found[0] if isinstance(found, tuple) else found, x * 2)
+    assert poptorch.analyze(thing, x).counts["native"] > 0
+
+
+def test_functions_of_torch():
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(poptorch.inferenceModel(torch.sin, quiet_options())(x), x.sin())
 
 
 def test_wrong_arguments():

@@ -8,7 +8,7 @@ import torch
 
 import poptorch
 from poptorch import profiling
-from tests.api.effects import Scale
+from tests.api.options.effects import Scale
 from tests.helpers import quiet_options as quiet
 from tests.helpers import run_python
 

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,16 @@ import torch
 from benchmarks import backends, parts, table, worker, workloads
 from benchmarks.measure import Process, Result, take_turns
 from benchmarks.part import Plan, ratio
-from benchmarks.parts import autocast, first_call, half, losses, profile, speed, switches
+from benchmarks.parts import (
+    autocast,
+    first_call,
+    half,
+    losses,
+    profile,
+    speed,
+    switches,
+    torch_compile,
+)
 from benchmarks.setting import Setting
 from benchmarks.table import Column, Store
 from poptorch import _C
@@ -110,6 +120,15 @@ def test_only_tuned_backends_keep_the_heap():
     assert backends.environment(Setting("mlp", "train", "poptorch", off="cse")) == {
         "POPTORCH_OFF": "cse"
     }
+
+
+def test_graphs_of_torch_compile_are_measured_for_every_workload():
+    plan = Plan(workloads=[workloads.find("mlp")], modes=["train"], rounds=1, block_s=1.0)
+    left_out = {"mlp-x100", "mlp-x1000", "bert", "gpt2"}
+    assert {w.name for w in torch_compile.workloads_of(plan)} == {
+        w.name for w in workloads.WORKLOADS} - left_out
+    for named in (replace(plan, is_chosen=True), replace(plan, quick=True)):
+        assert torch_compile.workloads_of(named) == plan.workloads
 
 
 def test_ratios_take_the_best_of_each_kind():

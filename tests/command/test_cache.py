@@ -2,12 +2,15 @@
 
 import json
 import shlex
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import poptorch
 from poptorch.__main__ import main
+from poptorch._command.given import model_file
 from tests.helpers import quiet_options
 
 
@@ -73,6 +76,42 @@ def test_why_compares_with_the_nearest(capsys):
     assert "deterministic" not in text and "arguments: x: float32[2, 8] -> " in text
 
 
+SOURCE = """
+import torch
+
+class Written(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = torch.tanh(self.fc(x))
+        return y * 0.5
+"""
+
+
+@pytest.mark.parametrize("line, changed, words", [
+    ("def forward", "# comment\n    def forward", [
+        "the operations are the same, at other lines of your files: ", "written.py:10 fc -> ",
+        "written.py:11 fc"]),
+    ("y = torch", "x = x.abs()\n        y = torch", ["written.py:10:", "+ %0 = abs %x "]),
+    ("y * 0.5", "y * 0.25", ["written.py:11:", "- %3 = constant {data=[0.5], ",
+                             "+ %3 = constant {data=[0.25], "]),
+    ("y * 0.5", "x[:, 1:5] + 0.5 * y", ["written.py:11:", " = slice %x ",
+                                        " = add %"]),
+])
+def test_why_shows_the_lines_that_differ_alone(line, changed, words, capsys, monkeypatch):
+    for source in (SOURCE, SOURCE.replace("tanh", "sigmoid"), SOURCE.replace(line, changed)):
+        Path("written.py").write_text(source)
+        module = model_file.module_of("written.py", "test")
+        opts = quiet_options(enableExecutableCaching="cache")
+        poptorch.inferenceModel(module.Written(), opts).compile(torch.ones(2, 8))
+    sys.modules.pop("written")
+    text = run("why --dir cache", capsys)
+    assert all(word in text for word in words), text
+    assert not any(word in text for word in ("sigmoid", "permute", "more lines")), text
+
+
 def test_prune(folder, capsys):
     compiled(rows=3)
     first = next(folder.iterdir())
@@ -91,8 +130,26 @@ def test_prune(folder, capsys):
     ("list", "[cache] no folder is given. Pass --dir"),
     ("list --dir nothing", "[cache] nothing is not a folder. Pass"),
     ("why zz --dir cache", "[cache] cache has no entry 'zz'. `python -m poptorch cache list`"),
+    ("why damaged --dir cache", "[cache] the entry damaged is damaged. `python -m poptorch cache "
+                                "prune` removes it; the next compilation writes it again."),
 ])
-def test_errors(words, message, capsys, monkeypatch):
+def test_errors(words, message, folder, capsys, monkeypatch):
+    (folder / "damaged.cached").write_bytes(b"damaged")
     monkeypatch.delenv("POPTORCH_CACHE_DIR", raising=False)
     assert main(["cache", *words.split()]) == 1
     assert capsys.readouterr().err.startswith(message)
+
+
+def test_a_limit_below_zero(folder, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache", "prune", "--dir", "cache", "--max-bytes", "-1"])
+    assert "expected a whole number of at least 0, got '-1'" in capsys.readouterr().err
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_list_shows_sizes_and_damage(folder, capsys):
+    (folder / "bad.cached").write_bytes(b"damaged")
+    lines = run("list --dir cache", capsys).splitlines()
+    damaged = next(line for line in lines if line.startswith("bad "))
+    assert damaged.endswith("damaged") and "  7 bytes  used " in damaged
+    assert any(" KiB  used " in line for line in lines) and all(line.strip() for line in lines)

@@ -9,13 +9,8 @@ import torch
 
 import poptorch
 from poptorch._command.parser import main
-from tests.command.folder import fill
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fill(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_inference_with_weights(capsys):
@@ -49,9 +44,15 @@ def test_training(capsys):
 @pytest.mark.parametrize("words, message", [
     ("net.py:Plain --loss MSELoss", "[compile] --loss is for training, and there is no "
                                     "--optimizer. Add one."),
+    ("net.pt2", "[compile] net.pt2 is a torch.export program, and commands take Python files. In "
+                "Python, pass torch.export.load('net.pt2') to inferenceModel()"),
     ("net.py:Non", "net.py does not define Non. It defines"),
     ("net.py:Plain --weights none.safetensors", "none.safetensors"),
-    ("net.py:Plain --weights net.safetensors", "fc.weight"),
+    ("net.py:Plain --weights net.safetensors", "[compile] the weights of net.safetensors are not "
+                                               "those of the model: Missing key(s) in state_dict: "
+                                               "\"weight\", \"bias\"; Unexpected key(s) in "
+                                               "state_dict: \"fc.bias\", \"fc.weight\". Pass a "
+                                               "file of the same model."),
     ("net.py:Plain --input f32[2,3]", "[linear] mat1 and mat2 shapes"),
 ])
 def test_errors(words, message, capsys):
@@ -67,6 +68,13 @@ net = torch.nn.Sequential(*[
     torch.nn.Linear(8192, 8192, dtype=torch.float16, device="meta") for _ in range(8)])
 inputs = torch.zeros(16, 8192, dtype=torch.float16)
 """
+
+
+def test_no_folder_for_the_file(capsys, monkeypatch):
+    monkeypatch.setattr("poptorch._command.given.model_file.read", None)
+    assert main("compile net.py:Plain -o none/out.poptorch".split()) == 1
+    assert "[compile] cannot write none/out.poptorch: there is no folder " in \
+        capsys.readouterr().err
 
 
 def test_estimate(capsys):

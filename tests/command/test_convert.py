@@ -9,15 +9,9 @@ import torch
 
 import poptorch
 from poptorch._command.parser import main
-from tests.command.folder import fill
 
+pytestmark = pytest.mark.usefixtures("folder")
 X = torch.randn(4, 64)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fill(tmp_path)
 
 
 def convert(capsys, model, *words, config=None):
@@ -91,6 +85,47 @@ def test_pipeline(capsys):
     assert torch.equal(convert(capsys, "net.py:Deep", *words.split())[1](X), model(X))
 
 
+def test_a_pipeline_that_is_found_and_loaded(capsys):
+    expected = convert(capsys, "net.py:Deep", "--batch-size", "1", "--batch-per-step", "4")[1](X)
+    config = {"pipeline_cfg": {"converter": "auto", "solution_dir": "solution"},
+              "batch_per_step": 4, "batch_size": 1}
+    found, model = convert(capsys, "net.py:Deep", config=config)
+    assert found["ipus"] == 2 and torch.equal(model(X), expected)
+    solution = Path("solution/greedy_search.pipeconfig")
+    assert json.loads(solution.read_text()) == {
+        "device_mapping": [0, 1], "pipeline_mapping": {"encoder.0": 0, "head": 1}}
+    rows = model.partition_summary().rows
+    assert [(row["ipu"], row["blocks"]) for row in rows] == [(0, ["stage0"]), (1, ["stage1"])]
+    solution.write_text(json.dumps({
+        "device_mapping": [1, 0, 1], "pipeline_mapping": {"encoder.0": 0, "encoder.1": 1,
+                                                          "head": 2}}))
+    config["pipeline_cfg"] = {"converter": "load", "solution_path": str(solution)}
+    found, model = convert(capsys, "net.py:Deep", config=config)
+    assert found["ipus"] == 2 and torch.equal(model(X), expected)
+    assert [row["ipu"] for row in model.partition_summary().rows] == [1, 0, 1]
+
+
+def test_a_pipeline_takes_more_ipus_until_it_fits(capsys):
+    Path("long.py").write_text("""
+import torch
+
+def make():
+    return torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)])
+
+inputs = torch.ones(4, 512)
+""")
+    tiny = "ipu_target=" + json.dumps({"name": "tiny", "base": "bow", "tile_bytes": 4000,
+                                       "interleaved_start": 1000})
+    config = {"pipeline_cfg": {"converter": "auto"}, "batch_per_step": 4}
+    assert convert(capsys, "long.py:make", "--options", tiny, config=config)[0]["ipus"] == 4
+    config["pipeline_cfg"]["max_ipu_quantity"] = 2
+    Path("own.json").write_text(json.dumps(config))
+    assert main(["convert", "long.py:make", "--config-file", "own.json", "-o", "none.poptorch",
+                 "--options", tiny]) == 1
+    assert "[convert] the model does not fit 2 IPUs: the fullest tile needs " in \
+        capsys.readouterr().err
+
+
 TWO = [["^encoder"], ["head"]]
 
 
@@ -121,13 +156,27 @@ TWO = [["^encoder"], ["head"]]
     ({"pipeline_cfg": {"converter": "manual", "manual_pipeline_config": TWO,
                        "device_info": [0]}},
      "[convert] manual_pipeline_config has 2 lists and device_info 1 IPUs. Give an IPU for each"),
-    ({"pipeline_cfg": {"converter": "auto"}}, "[convert] pipeline_cfg must be {\"converter\": "
-                                              "\"manual\""),
+    ({"pipeline_cfg": {"converter": "best"}}, '[convert] pipeline_cfg must be {"converter": '
+                                              '"manual"'),
+    ({"pipeline_cfg": {"converter": "auto", "priority": "cycle"}}, "pipeline_cfg must be"),
+    ({"pipeline_cfg": {"converter": "auto", "min_ipu_quantity": 3, "max_ipu_quantity": 2}},
+     "[convert] min_ipu_quantity is 3 and max_ipu_quantity 2. Change one of them."),
+    ({"pipeline_cfg": {"converter": "auto", "min_ipu_quantity": 9}},
+     "[convert] the layers of the model cannot be cut into 9 stages. Set max_ipu_quantity to "),
+    ({"pipeline_cfg": {"converter": "load"}}, "[convert] pipeline_cfg must be"),
+    ({"pipeline_cfg": {"converter": "load", "solution_path": "none"}},
+     "[convert] cannot read the solution none: FileNotFoundError: "),
+    ({"pipeline_cfg": {"converter": "load", "solution_path": "config.json"}},
+     "[convert] cannot read the solution config.json: KeyError: 'device_mapping'. Give a file"),
+    ({"pipeline_cfg": {"converter": "load", "solution_path": "bad.pipeconfig"}},
+     "[convert] bad.pipeconfig maps layers to the stages [0, 2] and stages to the IPUs [0, 1]."),
     ([1], "[convert] own.json has a list, expected an object such as"),
     ("{", "[convert] own.json is not JSON: "),
 ])
 def test_wrong_settings(config, message, capsys):
     Path("own.json").write_text(config if config == "{" else json.dumps(config))
+    Path("bad.pipeconfig").write_text(json.dumps({
+        "device_mapping": [0, 1], "pipeline_mapping": {"encoder": 0, "head": 2}}))
     words = "convert net.py:Deep --config-file own.json -o out.poptorch".split()
     assert main(words) == 1
     shown = capsys.readouterr().err

@@ -59,6 +59,7 @@ def test_the_list_of_commands(capsys):
         main(["--help"])
     shown = capsys.readouterr().out
     assert all(f"\n    {name} " in shown for name in COMMANDS)
+    assert all(len(line) <= 80 for line in shown.splitlines()), shown
     assert commands_of(parser()).keys() == COMMANDS.keys()
 
 
@@ -73,7 +74,8 @@ def test_the_list_of_commands(capsys):
     (["run"], "the following arguments are required: file"),
     (["compile", "net.py:Net"], "the following arguments are required: -o/--output"),
     (["version", "more"], "unrecognized arguments: more."),
-    (["cache", "lst"], "invalid choice: 'lst'"),
+    (["cache", "lst"], "Did you mean list?"),
+    (["compile", "net.py:Net", "-o", "x", "--optimizer", "adamm"], "Did you mean adam or adamw?"),
 ])
 def test_wrong_command_lines(words, message, capsys):
     with pytest.raises(SystemExit) as ended:

@@ -111,6 +111,8 @@ X = ["--input", "f32[8,64]"]
     (["net.py:Net", "--input", "8,64"], "expected an input like f32[8,3,224,224], got '8,64'"),
     (["net.py:Net", "--input", "q4[8]"], "The types are f32, f16, bf16, i64, i32, u8, bool."),
     (["net.py:Net", *X, "-o", "r.txt"], "expected an output of .html or .json, got 'r.txt'"),
+    (["none.py:Net", "-o", "none/r.html"],
+     "[report] cannot write none/r.html: there is no folder "),
     (["net.py:Net", *X, "--options", "x"],
      "expected an option like device_iterations=4 or file.py:name, got 'x'"),
     (["net.py:Net", *X, "--options", "device_iteration=4"], "unknown option 'device_iteration'"),

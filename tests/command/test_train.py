@@ -123,6 +123,72 @@ def test_an_optimizer_of_the_program(data, capsys):
     sys.modules.pop("own")
 
 
+KINDS = """
+import enum
+import torch
+
+class Mode(enum.Enum):
+    LOW = 1
+
+class Note:
+    pass
+
+def scaled(x):
+    return 2 * x
+
+class Outer:
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(6, 3)
+            self.mode, self.note, self.function = Mode.LOW, Note(), scaled
+
+        def forward(self, x):
+            return self.function(self.fc(x))
+"""
+
+
+def test_continued_without_the_classes_of_the_program(data, capsys):
+    Path("kinds.py").write_text(KINDS)
+    net = model_file.module_of("kinds.py", "test").Outer.Net()
+    loss = torch.nn.CrossEntropyLoss()
+    model = poptorch.trainingModel(net, quiet_options(), torch.optim.Adam(net.parameters()),
+                                   loss=loss)
+    model.compileAndExport("net.poptorch", *(part[:BATCH] for part in data))
+    kept = sys.modules.pop("kinds")
+    words = TRAIN.format("net.poptorch", STEPS, "w.safetensors").split()
+    assert main([*words, "--save", "later.poptorch"]) == 0, capsys.readouterr().err
+    assert main(TRAIN.format("later.poptorch", 2, "end.safetensors").split()) == 0
+    shown = capsys.readouterr().out
+    assert "kinds" not in sys.modules
+    assert [float(line) for line in shown.split()] == losses(model, data, STEPS + 2)
+    sys.modules["kinds"] = kept
+    again = poptorch.load("later.poptorch")
+    assert type(again.model).__qualname__ == "Outer.Net" and again.model.function is kept.scaled
+    sys.modules.pop("kinds")
+
+
+@pytest.mark.parametrize("option", ["--out", "--save"])
+def test_no_folder_for_what_is_written(option, model, capsys):
+    words = TRAIN.format("net.poptorch", 1, "w.safetensors").split()
+    assert main([*words, option, "none/file"]) == 1
+    shown = capsys.readouterr()
+    assert "[train] cannot write none/file: there is no folder " in shown.err
+    assert shown.out == "" and not Path("w.safetensors").exists()
+
+
+def test_weights_of_another_model(model, capsys):
+    state = {"0.weight": torch.zeros(2, 6), "1.bias": torch.zeros(3)}
+    safetensors.torch.save_file(state, "other.safetensors")
+    words = TRAIN.format("net.poptorch", 1, "w.safetensors").split()
+    assert main([*words, "--weights", "other.safetensors"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("[train] the weights of other.safetensors are not those of the model: "
+                            "Missing key(s) in state_dict: \"0.bias\"; Unexpected key(s) in "
+                            "state_dict: \"1.bias\"; size mismatch for 0.weight: ")
+    assert shown.endswith(". Pass a file of the same model.\n")
+
+
 @pytest.mark.parametrize("change, message", [
     ("x.npy", "[train] expected 2 arrays (args.0, args.1), got 1."),
     ("short.npy label.npy", "[train] the array for args.0 is float32[6, 6], expected batches of "

@@ -6,7 +6,7 @@ import torch
 
 import poptorch
 from poptorch import _C
-from tests.helpers import Cases, quiet_options
+from tests.helpers import Applied, Cases, quiet_options
 
 EXAMPLE = "com.example"
 
@@ -92,17 +92,6 @@ def test_outside_of_a_model(name):
         loss.backward()
         results.append([out.detach(), *(w.grad for w in module.w)])
     torch.testing.assert_close(*results)
-
-
-class Applied(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 def compiled(function, *inputs):

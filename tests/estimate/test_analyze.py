@@ -82,6 +82,39 @@ def test_gradients_flow_through_refused_operations():
     assert {row.part for row in found.rows} == {"forward", "backward"}
 
 
+def test_forward_raises_because_of_a_refused_call():
+    class Checked(torch.nn.Module):
+        def forward(self, x):
+            y = x.exp()
+            if y.isnan().any():
+                raise ValueError("y has NaN")
+            return y
+
+    found = poptorch.analyze(Checked(), X)
+    assert names(found.refused) == ["capture", "torch.Tensor.__bool__"]
+    assert found.refused[0].reason == ("forward raises ValueError: y has NaN, maybe because of the "
+                                       "value that a refused call got")
+    assert found.refused[0].alternative == ("Change the refused calls first. The analysis ends "
+                                            "here.")
+    assert "aten.exp" in names(found.rows)
+
+
+def test_equal_refused_calls_are_one_row():
+    found = poptorch.analyze(lambda x: x + sum(map(float, x[0])), X)
+    (row,) = found.refused
+    assert row.operation == "torch.Tensor.__float__" and row.count == 4
+    assert found.counts["refused"] == 4
+
+
+def test_functions():
+    def scaled(x, factor=2.0):
+        return torch.linalg.qr(x * factor)[0]
+
+    found = poptorch.analyze(scaled, X, factor=3.0)
+    assert found.title == "scaled, inference"
+    assert found.counts == {"native": 1, "opaque": 1, "refused": 0}
+
+
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

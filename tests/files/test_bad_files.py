@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import poptorch
-from tests.fuzz import file_models
+from tests.fuzz.files import file_models
 from tests.helpers import quiet_options as options
 
 
@@ -65,7 +65,7 @@ def lost_member(members, _):
 
 CHANGES = {
     "version": (renamed_version, False, "has poptorch_version '0.0.1', this is"),
-    "format": (newer_format, False, "has format_version 99, this is 15"),
+    "format": (newer_format, False, "has format_version 99, this is 16"),
     "hash": (changed_member("plan.ir", b"relu", b"silu"), False, "plan.ir was changed"),
     "lost": (lost_member, False, "differ in plan.ir"),
     "no plan": (lost_member, True, "damaged: it has no plan.ir"),
@@ -81,6 +81,10 @@ CHANGES = {
               True, "not a class for data"),
     "not imported": (changed_member("model.json", b"torch.nn.modules.linear:Linear",
                                     b"no_such_module:Linear"), True, "import no_such_module"),
+    "of a script": (changed_member("model.json", b"torch.nn.modules.linear:Linear",
+                                   b"__main__:NoSuchNet"), True,
+                    r"the file needs NoSuchNet, which the script that wrote it defined .* Define "
+                    r"it here, or move it to a module that both import\."),
     "weights": (changed_member("weights.safetensors", b'"F32"', b'"F33"'), True,
                 "its weights.safetensors is not"),
     "a weight of another shape": (changed_member("weights.safetensors", b"[30,4]", b"[4,30]"), True,

@@ -97,11 +97,12 @@ def test_damaged_bundles(change, words, saved, tmp_path):
 
 def test_the_other_kind_of_file(saved, tmp_path):
     with pytest.raises(poptorch.Error, match=r"has several programs: train, serve\. Use "
-                                             r"poptorch.load_bundle\(\)"):
+                                             r"poptorch.load_bundle\(\), or --program NAME of"):
         poptorch.load(saved)
     model = poptorch.inferenceModel(torch.nn.Linear(2, 2), quiet_options())
     path = model.compileAndExport(tmp_path / "one", torch.ones(2))
-    with pytest.raises(poptorch.Error, match="says 'poptorch executable', not 'poptorch bundle'"):
+    with pytest.raises(poptorch.Error, match=r"has one program, which has no name\. Use "
+                                             r"poptorch.load\(\), or leave out --program"):
         poptorch.load_bundle(path)
 
 

@@ -152,6 +152,35 @@ def test_values_of_weights_and_data_are_not_part_of_the_key(tmp_path, compiles):
     assert len(compiles) == 1
 
 
+def test_files_in_other_folders(tmp_path, compiles):
+    """An entry of another machine: the same files elsewhere, two of them with one name."""
+    inner = "import torch\ndef look(table, index):\n    return table[index]\n"
+    outer = ("import torch\n\ndef make(look):\n    class Found(torch.nn.Module):\n"
+             "        def forward(self, index):\n"
+             "            return look(torch.arange(4.0), index).cos()\n    return Found()\n")
+    for place in ("here", "there/deep"):
+        scopes = {}
+        for folder, text in (("a", inner), ("b", outer)):
+            path = tmp_path / place / folder / "net.py"
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+            exec(compile(text, path, "exec"), scopes.setdefault(folder, {}))
+        net = scopes["b"]["make"](scopes["a"]["look"])
+        model = poptorch.inferenceModel(net, options(tmp_path / "cache"))
+        assert torch.equal(model(torch.tensor([0])), torch.ones(1))
+        for step in ("translate", "place", "plan"):
+            assert {line.partition("  // ")[2] for line in model.ir(step).splitlines()} == {
+                "", f"{tmp_path}/{place}/a/net.py:3", f"{tmp_path}/{place}/b/net.py:6"}
+        with pytest.raises(poptorch.Error, match=rf"at {tmp_path}/{place}/a/net.py:3"):
+            model(torch.tensor([7]))
+    assert len(compiles) == 1 and len(entries(tmp_path / "cache")) == 1
+    exec(compile("\n" + inner, tmp_path / "net.py", "exec"), scopes["a"])
+    model = poptorch.inferenceModel(scopes["b"]["make"](scopes["a"]["look"]),
+                                    options(tmp_path / "cache"))
+    model.compile(torch.tensor([0]))
+    assert len(compiles) == 2
+
+
 def test_functions_of_the_host_are_not_kept(tmp_path, compiles):
     class Host(torch.nn.Module):
         def forward(self, x):
@@ -201,7 +230,7 @@ def test_a_damaged_entry_is_replaced_with_one_warning(damage, tmp_path, compiles
     again, _ = train(options(tmp_path))
     warnings = [line for line in log() if "[WARN" in line]
     assert equal(first, again) and len(compiles) == count + 1
-    assert len(warnings) == 1 and f"the entry {path} cannot be used: " in warnings[0]
+    assert len(warnings) == 1 and f"the entry {path} cannot be used: it " in warnings[0]
     assert path.read_bytes() == good
     train(options(tmp_path))
     assert len(compiles) == count + 1
@@ -210,7 +239,8 @@ def test_a_damaged_entry_is_replaced_with_one_warning(damage, tmp_path, compiles
 def test_a_folder_that_cannot_be_written_to(tmp_path, compiles, log):
     (tmp_path / "file").write_text("")
     first, _ = train(options(tmp_path / "file"))
-    assert "[cache] the compiled program is not kept: " in "\n".join(log())
+    assert f"[cache] the compiled program is not kept: {tmp_path}/file is not a folder. Pass " \
+        "one to enableExecutableCaching()." in "\n".join(log())
     plain, _ = train(quiet_options(randomSeed=3))
     assert equal(first, plain) and (tmp_path / "file").read_text() == ""
 

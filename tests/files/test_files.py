@@ -284,7 +284,7 @@ def test_ordinary_tools_read_it(tmp_path):
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
-        assert manifest["format_version"] == 15 and manifest["training"] is False
+        assert manifest["format_version"] == 16 and manifest["training"] is False
         assert manifest["poptorch_version"] == poptorch.__version__
         assert archive.read("plan.ir").decode() == model.ir("plan")
         assert archive.read("translate.ir").decode() == model.ir("translate")
@@ -355,6 +355,10 @@ def test_options_that_may_be_edited(tmp_path):
         again.options.deviceIterations(4)
     with pytest.raises(poptorch.Error, match="changed device_iterations from 2 to 4"):
         poptorch.load(path, lambda opts: opts.deviceIterations(4))
+    with pytest.raises(poptorch.Error, match="edit_opts_fn returned other options .* Change those"):
+        poptorch.load(path, lambda opts: opts.clone().timeout(2.0))
+    with pytest.raises(TypeError, match="expected edit_opts_fn to be a function of options, got 5"):
+        poptorch.load(path, 5)
 
 
 class Scaled:
@@ -428,3 +432,13 @@ def test_a_class_of_the_name_with_the_parameters_is_enough(tmp_path):
     for text in (code, again):
         printed = run_python(textwrap.dedent(text).replace("PATH", path))
     assert printed == "(3, 2)\n"
+
+
+def test_empty_tables_of_layers_take_few_bytes(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    model = poptorch.inferenceModel(net, options())
+    path = model.compileAndExport(str(tmp_path / "net"), torch.ones(2, 4))
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("model.json").decode()
+    assert '{"make":"collections:OrderedDict"}' in text and '"args":[]' not in text
+    assert poptorch.load(path).model[0]._forward_hooks == collections.OrderedDict()

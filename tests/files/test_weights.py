@@ -80,6 +80,11 @@ def test_errors(tmp_path):
     with pytest.raises(poptorch.Error, match=r"^\[save_weights\] cannot write .*Check the path"):
         poptorch.save_weights(torch.nn.Linear(4, 2), tmp_path / "no" / "net")
 
+    with pytest.raises(TypeError, match=r"^\[save_weights\] model must be .*Module, got dict"):
+        poptorch.save_weights({}, tmp_path / "net")
+    with pytest.raises(TypeError, match=r"^\[load_weights\] model must be .*Module, got dict"):
+        poptorch.load_weights({}, path)
+
     class Extra(torch.nn.Module):
         def get_extra_state(self):
             return {"a": 1}

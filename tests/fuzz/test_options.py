@@ -12,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import poptorch
-from tests.api.option_cases import BY_NAME, CASES, ENVIRONMENT, resolve
+from tests.api.options.option_cases import (  # noqa: F401  (environment is a fixture)
+    BY_NAME,
+    CASES,
+    environment,
+    resolve,
+)
 from tests.fuzz.judge import attempt, budget
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no effect and will be removed",
                                         "ignore::SyntaxWarning")
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
 
 
 MEMBERS = [member for name in dir(poptorch.enums) if name[0].isupper()

@@ -7,20 +7,11 @@ import torch
 import torch.nn.functional as F
 
 import poptorch
-from tests.helpers import check_equal_bits, quiet_options
+from tests.helpers import Applied, check_equal_bits, quiet_options
 
 SIGNED = torch.tensor([-0.0, 0.0, 2.0, float("nan"), float("-inf"), float("inf")])
 INTS = torch.tensor([0, 1, 200])
 LARGEST = 2**63 - 1
-
-
-class Net(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 def inverse(function):
@@ -58,7 +49,7 @@ CASES = {
 
 
 def check(function, *args):
-    ours = poptorch.inferenceModel(Net(function), quiet_options())(*args)
+    ours = poptorch.inferenceModel(Applied(function), quiet_options())(*args)
     check_equal_bits(ours, _narrowed(function(*args)))
 
 
@@ -77,7 +68,7 @@ def test_bits(name):
 
 def test_the_variance_of_nothing():
     model = poptorch.inferenceModel(
-        Net(lambda x: (x.var(1, correction=-1), x.std(1, correction=-1))), quiet_options())
+        Applied(lambda x: (x.var(1, correction=-1), x.std(1, correction=-1))), quiet_options())
     assert all(found.isnan().all() for found in model(torch.zeros(2, 0)))
 
 
@@ -100,7 +91,8 @@ class Marked(torch.nn.Module):
 @pytest.mark.parametrize("wrong", [1.5, -0.5, float("nan"), float("inf")])
 def test_what_is_no_probability(wrong, reduction, dtype):
     model = poptorch.inferenceModel(
-        Net(lambda x: F.binary_cross_entropy(x, x.round(), reduction=reduction)), quiet_options())
+        Applied(lambda x: F.binary_cross_entropy(x, x.round(), reduction=reduction)),
+        quiet_options())
     x = torch.linspace(0, 1, 9, dtype=dtype)
     expected = F.binary_cross_entropy(x, x.round(), reduction=reduction)
     for _ in range(2):
@@ -115,7 +107,7 @@ def test_least_integers():
     least = -2**31
     a = torch.tensor([[least], [-2], [-1], [0], [12]], dtype=torch.int32)
     b = torch.tensor([-1, -8, 0, least, 2**31 - 1, 1, 18], dtype=torch.int32)
-    found = poptorch.inferenceModel(Net(torch.lcm), quiet_options())(a, b)
+    found = poptorch.inferenceModel(Applied(torch.lcm), quiet_options())(a, b)
     expected = [[math.lcm(x, y) for y in b.tolist()] for x in a.flatten().tolist()]
     wrapped = torch.tensor(expected).to(torch.int32)
     assert torch.equal(found.abs(), wrapped.abs())

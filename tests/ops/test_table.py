@@ -62,6 +62,22 @@ def test_inplace_names_operands():
                     assert all(0 <= i < len(row["operands"]) for i in candidates)
 
 
+VIEWS = {"diagonal": ": f32[2]", "expand": "{size=[4,2,3]} : f32[4,2,3]",
+         "permute": "{dims=[1,0]} : f32[3,2]", "reshape": "{size=[6]} : f32[6]",
+         "slice": "{end=1} : f32[1,3]"}
+
+
+def test_rows_of_views_become_views():
+    assert {row["name"] for row in ROWS if row["view"]} == {*VIEWS, "view"}
+    for name, rest in VIEWS.items():
+        module = _C.parse("graph net {\n"
+                          '  %x = stream_in {stream="x"} : f32[2,3]\n'
+                          f"  %0 = {name} %x {rest}\n"
+                          "  output %0\n}\n")
+        _C.run_passes(module, ["views"])
+        assert " view %x " in module.text() and f" {name} " not in module.text(), name
+
+
 def test_every_computing_row_has_a_kernel():
     """The engine itself runs the others."""
     without = {row["name"] for row in ROWS if not row["has_kernel"]}

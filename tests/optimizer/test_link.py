@@ -9,7 +9,13 @@ import torch
 import poptorch
 from poptorch._optimizer.link import OptimizerLink
 from tests.helpers import quiet_options
-from tests.optimizer.test_live_states import DTYPE, Pair, check_states, make
+from tests.optimizer.test_live_states import (  # noqa: F401  (wide is a fixture)
+    DTYPE,
+    Pair,
+    check_states,
+    make,
+    wide,
+)
 
 
 class Net(torch.nn.Module):
@@ -24,12 +30,6 @@ class Net(torch.nn.Module):
 
 def x():
     return torch.randn(5, 4, dtype=DTYPE)
-
-
-@pytest.fixture(autouse=True)
-def wide():
-    with poptorch.testing.wide():
-        yield
 
 
 @pytest.mark.parametrize("package", ["torch", "poptorch"])

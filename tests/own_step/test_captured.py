@@ -337,6 +337,26 @@ def test_states_that_are_copies_of_parameters():
             both.check_states()
 
 
+def test_states_like_tensors_that_are_computed():
+    class Scaled(zoo.Own):
+        def update(self, p, grad, state, group):
+            square = (grad * grad).sum()
+            if not state:
+                state["square"], state["parts"] = torch.zeros_like(square), torch.ones_like(grad)
+            state["square"].lerp_(square, 0.1)
+            if "later" not in state:
+                state["later"] = torch.zeros_like(state["parts"])
+            state["later"].add_(state["parts"], alpha=0.5)
+            p.sub_(grad / (state["square"].sqrt() + state["later"]), alpha=group["lr"])
+
+    with wide():
+        both = Beside(Scaled, options(2, 2))
+        both.train(4)
+        both.check()
+        both.check_states()
+        assert len(both.model.programs()) == 1
+
+
 def test_states_that_are_only_written():
     class Last(zoo.Own):
         def update(self, p, grad, state, group):

@@ -154,6 +154,27 @@ def test_a_late_form_compiles_again(tmp_path):
         assert torch.equal(model(*batch)[1], again(*batch)[1])
 
 
+def test_the_next_update_takes_a_late_form(tmp_path):
+    _, _, model = wrapped(Late)
+    data = batches(21)
+    for batch in data[:19]:
+        model(*batch)
+    path = str(tmp_path / "net.poptorch")
+    with pytest.raises(poptorch.Error, match=r"\[save\] step\(\) of Late takes a form that it did "
+                                             r"not have before. Call compileAndExport\(\)"):
+        model.save(path)
+    again = poptorch.load(model.compileAndExport(path, *data[0]))
+    for batch in data[19:]:
+        assert torch.equal(model(*batch)[1], again(*batch)[1])
+
+
+def test_replicas(tmp_path):
+    _, _, model = wrapped(zoo.Lion, accumulation=2, replicas=2)
+    data = batches(3, 8)
+    model(*data[0])
+    check_continues(model, [poptorch.load(model.save(str(tmp_path / "net.poptorch")))], data[1:])
+
+
 def test_a_state_that_is_cleared_begins_again(tmp_path):
     _, optimizer, model = wrapped(zoo.Lion)
     data = batches(3)

@@ -6,7 +6,7 @@ import torch
 import poptorch
 from poptorch.testing import wide
 from tests.own_step import zoo
-from tests.own_step.common import Beside, Net, options
+from tests.own_step.common import Beside, Net, options, train
 
 
 def centralized(parameter, grad):
@@ -40,6 +40,18 @@ def test_what_it_takes():
         poptorch.optim.MapGradients(poptorch.optim.SGD(net.parameters(), lr=1.0), centralized)
     with pytest.raises(TypeError, match="fn must be a function .* got NoneType"):
         poptorch.optim.MapGradients(torch.optim.SGD(net.parameters(), lr=1.0), None)
+
+
+def test_what_fn_returns():
+    for fn, kind, words in (
+            (lambda p, g: None, TypeError, "expected a tensor from fn, got NoneType. Return"),
+            (lambda p, g: g[:1], poptorch.Error, r"step\(\) of MapGradients assigns a gradient of "
+             r"the shape \(1, 5\) and torch.float32 to a parameter of the shape \(6, 5\)"),
+            (lambda p, g: g.double(), poptorch.Error, r"and torch.float64 to a parameter")):
+        net = Net()
+        optimizer = torch.optim.SGD(net.a.parameters(), lr=1.0)
+        with pytest.raises(kind, match=words):
+            train(poptorch.optim.MapGradients(optimizer, fn), net)
 
 
 def test_groups_and_state_are_those_of_the_optimizer():

@@ -26,6 +26,11 @@ class Floats(zoo.Own):
         p.sub_(grad * float(p.sum()))
 
 
+class Arrays(zoo.Own):
+    def update(self, p, grad, state, group):
+        p.sub_(torch.as_tensor(grad.detach().numpy() * 0.5))
+
+
 class Noisy(zoo.Own):
     def update(self, p, grad, state, group):
         p.sub_(grad + torch.randn_like(p), alpha=group["lr"])
@@ -63,6 +68,7 @@ class Clipped(zoo.Own):
     (Clipped, "Clipped calls clamp_.default, which is not captured"),
     (Reads, "Reads reads the value of a tensor"), (Items, "Items reads the value of a tensor"),
     (Floats, "Floats reads the value of a tensor"),
+    (Arrays, r"Arrays reads the value of a tensor \(numpy\)"),
     (Noisy, r"Noisy draws random numbers \(randn_like\)"),
     (Foreign, r"Foreign uses a tensor of the shape \(6, 5\) that belongs neither to the model"),
     (Growing, r"Growing changes state.scale.all from \(1,\) of torch.float32 to \(2,\)")])
@@ -78,6 +84,18 @@ def test_what_cannot_be_captured(kind, text):
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     other = Net()
     train(kind(other.parameters()), other, on_host=True)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_step_that_needs_a_closure(on_host):
+    class Closed(zoo.Own):
+        def step(self, closure):
+            return closure()
+
+    net = Net()
+    with pytest.raises(poptorch.Error, match=r"\[optimizer\] expected that step\(\) of Closed needs "
+                                             r"no arguments, .* missing a required argument"):
+        train(Closed(net.parameters()), net, on_host=on_host)
 
 
 def test_an_exception_of_the_program_comes_through():

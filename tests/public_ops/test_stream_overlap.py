@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from poptorch import OverlapMode, set_overlap_for_input, set_overlap_for_output
-from tests.api.model_output import Output
+from tests.api.calls.model_output import Output
 from tests.capture.common import Function
 from tests.helpers import quiet_options
 

@@ -4,14 +4,14 @@ Setters whose effect belongs to later work, and deprecated ones, need no line: t
 from their rows.
 """
 
-from tests.api.option_cases import CASES
+from tests.api.options.option_cases import CASES
 from tests.docs.reference_pages import GROUPS
 
-_DATA = "tests/api/test_effects_data.py::"
-_DEVICE = "tests/api/test_effects_device.py::"
-_REPORTS = "tests/api/test_effects_reports.py::"
-_LOCATIONS = "tests/api/test_tensor_locations.py::"
-_POPART = "tests/api/test_options_popart.py::"
+_DATA = "tests/api/options/test_effects_data.py::"
+_DEVICE = "tests/api/options/test_effects_device.py::"
+_REPORTS = "tests/api/options/test_effects_reports.py::"
+_LOCATIONS = "tests/api/options/test_tensor_locations.py::"
+_POPART = "tests/api/options/test_options_popart.py::"
 
 EFFECTS = {
     "deviceIterations": _DATA + "test_device_iterations_divide_the_batch",
@@ -42,7 +42,7 @@ EFFECTS = {
                    "test_which_ipus_meet[SyncPattern.SinglePipeline-single_pipeline]",
     "autoRoundNumIPUs": _DEVICE + "test_number_of_ipus_must_be_a_power_of_two",
     "recompilation":
-        "tests/api/test_recompilation.py::test_programs_tell_their_signature_and_reason",
+        "tests/api/calls/test_recompilation.py::test_programs_tell_their_signature_and_reason",
     "showCompilationProgressBar": _REPORTS + "test_progress_bar_and_model_name",
     "logDir": _REPORTS + "test_log_dir",
     "maxRepeatLogs": _REPORTS + "test_max_repeat_logs",
@@ -83,11 +83,12 @@ EFFECTS = {
         "tests/translate/test_float16_partials.py::test_it_differs_measurably",
     "deterministic": "tests/run/test_determinism.py::test_convolutions_of_onednn",
     "Precision.enableFloatingPointExceptions":
-        "tests/run/test_float_exceptions.py::test_conditions",
-    "Precision.recordNonFinite": "tests/run/test_nan_report.py::test_forward",
+        "tests/run/floats/test_float_exceptions.py::test_conditions",
+    "Precision.recordNonFinite": "tests/run/floats/test_nan_report.py::test_forward",
     "Distributed.configureProcessId": _DATA + "test_training_in_several_processes_is_refused",
     "Distributed.disable": _DATA + "test_training_in_several_processes_is_refused",
-    "Distributed.setEnvVarNames": "tests/api/test_options_environment.py::test_launcher_variables",
+    "Distributed.setEnvVarNames":
+        "tests/api/options/test_options_environment.py::test_launcher_variables",
     "_Popart.set": _POPART + "test_a_key_with_a_counterpart_sets_it",
     "_Popart.setPatterns": _POPART + "test_patterns",
 }
@@ -113,11 +114,11 @@ def test_of(name: str) -> str:
     kind, method = setters()[name]
     rows = [row for row in kind._ROWS if row.setter == method]
     if rows and all(row.deprecated for row in rows):
-        return f"tests/api/test_options.py::test_deprecated_setters_say_so[{name}]"
+        return f"tests/api/options/test_options.py::test_deprecated_setters_say_so[{name}]"
     if rows and all(row.later for row in rows):
         if kind is GROUPS["TensorLocationSettings"]:
-            return "tests/api/test_options.py::test_location_setters"
-        return f"tests/api/test_options.py::test_setter_sets_and_can_be_chained[{name}]"
+            return "tests/api/options/test_options.py::test_location_setters"
+        return f"tests/api/options/test_options.py::test_setter_sets_and_can_be_chained[{name}]"
     return EFFECTS[name]
 
 

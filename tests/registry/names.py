@@ -15,8 +15,8 @@ _PLACES = "tests/capture/graph/test_source_location.py::"
 HELPERS = {
     "custom_op": "tests/custom_ops/test_named_ops.py::test_gradients_are_those_of_pytorch",
     "include_path": "tests/custom_ops/test_mistakes.py::test_the_build_of_torch",
-    "ipuHardwareIsAvailable": _API + "test_effects_device.py::test_no_system_is_present",
-    "ipuHardwareVersion": _API + "test_effects_device.py::test_no_system_is_present",
+    "ipuHardwareIsAvailable": _API + "options/test_effects_device.py::test_no_system_is_present",
+    "ipuHardwareVersion": _API + "options/test_effects_device.py::test_no_system_is_present",
     "devices": "tests/device/test_systems.py::test_devices",
     "Attribute": _PROGRAMS + "test_optimizers.py::test_hints_warn_once",
     "isCompilingWithDispatcher":
@@ -33,23 +33,25 @@ HELPERS = {
 }
 
 OPTIONS = {
-    "Options": _API + "test_options.py::test_equal_options_print_equal",
-    "Options.Training": _API + "test_options.py::test_setter_sets_and_can_be_chained",
-    "Options.Precision": _API + "test_options.py::test_setter_sets_and_can_be_chained",
-    "Options.TensorLocations": _API + "test_options.py::test_location_settings_are_copied",
-    **{f"Options.Distributed{name}": _API + "test_options_environment.py::test_launcher_variables"
+    "Options": _API + "options/test_options.py::test_equal_options_print_equal",
+    "Options.Training": _API + "options/test_options.py::test_setter_sets_and_can_be_chained",
+    "Options.Precision": _API + "options/test_options.py::test_setter_sets_and_can_be_chained",
+    "Options.TensorLocations": _API + "options/test_options.py::test_location_settings_are_copied",
+    **{f"Options.Distributed{name}":
+       _API + "options/test_options_environment.py::test_launcher_variables"
        for name in ("", ".numProcesses", ".processId")},
-    "Options.Jit": _API + "test_options.py::test_setter_sets_and_can_be_chained",
-    "Options.clone": _API + "test_options.py::test_copies_share_nothing",
+    "Options.Jit": _API + "options/test_options.py::test_setter_sets_and_can_be_chained",
+    "Options.clone": _API + "options/test_options.py::test_copies_share_nothing",
     "Options.anchorMode": "tests/existing_programs/test_options.py::test_names_of_old_releases",
-    "Options.defaultOutputMode": _API + "test_options.py::test_output_mode",
-    "Options.loadFromFile": _API + "test_options_file.py::test_a_whole_file",
-    "Options.toDict": _API + "test_options.py::test_dict_and_back",
-    "Options.fromDict": _API + "test_options.py::test_dict_and_back",
-    "Options.checkIsFrozen": _API + "test_options.py::test_a_frozen_group_says_so",
-    "TensorLocationSettings": _API + "test_options.py::test_location_settings_are_copied",
-    "TensorLocationSettings.toDict": _API + "test_options.py::test_location_setters",
-    "TensorLocationSettings.checkIsFrozen": _API + "test_options.py::test_a_frozen_group_says_so",
+    "Options.defaultOutputMode": _API + "options/test_options.py::test_output_mode",
+    "Options.loadFromFile": _API + "options/test_options_file.py::test_a_whole_file",
+    "Options.toDict": _API + "options/test_options.py::test_dict_and_back",
+    "Options.fromDict": _API + "options/test_options.py::test_dict_and_back",
+    "Options.checkIsFrozen": _API + "options/test_options.py::test_a_frozen_group_says_so",
+    "TensorLocationSettings": _API + "options/test_options.py::test_location_settings_are_copied",
+    "TensorLocationSettings.toDict": _API + "options/test_options.py::test_location_setters",
+    "TensorLocationSettings.checkIsFrozen":
+        _API + "options/test_options.py::test_a_frozen_group_says_so",
 }
 
 EXECUTOR = {
@@ -65,12 +67,12 @@ EXECUTOR = {
     "PoplarExecutor.copyWeightsToHostIfNeeded":
         _API + "test_executor.py::test_weights_are_read_back_once",
     "PoplarExecutor.copyNamedBuffersToDevice":
-        _API + "test_effects_data.py::test_updatable_named_buffers",
+        _API + "options/test_effects_data.py::test_updatable_named_buffers",
     "PoplarExecutor.state_dict": _API + "test_executor.py::test_training_changes_the_module",
     "PoplarExecutor.load_state_dict":
         _API + "test_executor.py::test_load_state_dict_reaches_the_device",
     "PoplarExecutor.per_replica_params":
-        _API + "test_replica_grouping_paths.py::test_per_replica_params",
+        _API + "weights/test_replica_grouping_paths.py::test_per_replica_params",
     "PoplarExecutor.setOptimizer":
         _API + "test_executor.py::test_set_optimizer_changes_the_learning_rate",
     "PoplarExecutor.isCompiled": _API + "test_executor.py::test_compile_without_running",
@@ -80,9 +82,11 @@ EXECUTOR = {
     "PoplarExecutor.training": _API + "test_executor.py::test_attributes_are_the_modules",
     "PoplarExecutor.train": _API + "test_wrapping.py::test_the_executors_mode_selects_the_branch",
     "PoplarExecutor.eval": _API + "test_wrapping.py::test_the_executors_mode_selects_the_branch",
-    "PoplarExecutor.isAttachedToDevice": _API + "test_effects_device.py::test_attachment",
-    "PoplarExecutor.attachToDevice": _API + "test_attachment.py::test_training_goes_on_bit_for_bit",
-    "PoplarExecutor.detachFromDevice": _API + "test_attachment.py::test_memory_is_given_back",
+    "PoplarExecutor.isAttachedToDevice": _API + "options/test_effects_device.py::test_attachment",
+    "PoplarExecutor.attachToDevice":
+        _API + "weights/test_attachment.py::test_training_goes_on_bit_for_bit",
+    "PoplarExecutor.detachFromDevice":
+        _API + "weights/test_attachment.py::test_memory_is_given_back",
     "PoplarExecutor.cycleCount": _REPORT + "test_cycle_count",
     "PoplarExecutor.report": _REPORT + "test_a_report_of_a_pipeline",
     "DeviceReport": _REPORT + "test_a_report_of_a_pipeline",
@@ -116,9 +120,9 @@ FILES = {
     "PoplarExecutor.rng_state": _API + "test_inspection.py::test_random_state_of_replicas",
     "PoplarExecutor.getTensorNames": _API + "test_anchors.py::test_names_are_readable_and_stable",
     "PoplarExecutor.getAnchoredTensor": _API + "test_anchors.py::test_gradients_and_weights",
-    "PoplarExecutor.nan_report": "tests/run/test_nan_report.py::test_forward",
+    "PoplarExecutor.nan_report": "tests/run/floats/test_nan_report.py::test_forward",
     "PoplarExecutor.programs":
-        "tests/api/test_recompilation.py::test_programs_tell_their_signature_and_reason",
+        "tests/api/calls/test_recompilation.py::test_programs_tell_their_signature_and_reason",
     "PoplarExecutor.compilationTime": _API + "test_inspection.py::test_times_need_a_run",
     **{f"PoplarExecutor.{name}": _API + "test_inspection.py::test_counters_of_each_step"
        for name in ("getPerfCounters", "getLatency", "getComputeLatency", "getHostIpuLatency",
@@ -188,19 +192,19 @@ DATA = {
 }
 
 ARGUMENTS = {
-    **{name: _API + "test_custom_args.py::test_a_parser_has_both_methods" for name in (
+    **{name: _API + "calls/test_custom_args.py::test_a_parser_has_both_methods" for name in (
         "ICustomArgParser", "ICustomArgParser.yieldTensors", "ICustomArgParser.reconstruct")},
-    "registerCustomArgParser": _API + "test_custom_args.py::test_register",
+    "registerCustomArgParser": _API + "calls/test_custom_args.py::test_register",
 }
 
-_EFFECTS = _API + "test_effects_data.py::"
-_GROUPING = _API + "test_replica_grouping.py::"
+_EFFECTS = _API + "options/test_effects_data.py::"
+_GROUPING = _API + "weights/test_replica_grouping.py::"
 ENUMERATIONS = {
     "AnchorMode": _PROGRAMS + "test_options.py::test_names_of_old_releases",
     "AutoStage": _STRATEGIES + "test_broken_rules",
     "CommGroupType": _GROUPING + "test_input_groups_and_weight_groups",
     "ConnectionType":
-        _API + "test_effects_device.py::test_connection_type_says_when_the_device_is_taken",
+        _API + "options/test_effects_device.py::test_connection_type_says_when_the_device_is_taken",
     "DataLoaderMode": _DATA + "test_loader.py::test_rebatched_workers_leave_out_nothing",
     "HalfFloatCastingBehavior": _PROGRAMS + "test_options.py::test_names_of_old_releases",
     "Liveness": _EXAMPLES,
@@ -213,7 +217,7 @@ ENUMERATIONS = {
     "SharingStrategy": _DATA + "test_accessor.py::test_a_fork_pickles_nothing",
     "VariableRetrievalMode": _GROUPING + "test_all_replicas_are_read",
     # What tells these members apart comes later.
-    **{name: _API + "test_signatures.py::test_members" for name in (
+    **{name: _API + "names/test_signatures.py::test_members" for name in (
         "MatMulSerializationMode", "MultiConvPlanType", "OverlapMode", "SyncPattern")},
 }
 

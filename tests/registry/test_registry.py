@@ -13,7 +13,7 @@ import time
 import pytest
 
 import poptorch
-from tests.api.documented import FUNCTIONS, MEMBERS, PROPERTIES, find
+from tests.api.names.documented import FUNCTIONS, MEMBERS, PROPERTIES, find
 from tests.helpers import ROOT, run_python
 from tests.registry import replacements
 from tests.registry.effects import EFFECTS, setters, test_of
@@ -107,7 +107,7 @@ def _verdicts(tests):
 @pytest.mark.sampled
 def test_a_test_that_does_not_look_is_found():
     """An enumeration's page notices nothing when a model's name does nothing."""
-    blind = "tests/api/test_signatures.py::test_members"
+    blind = "tests/api/names/test_signatures.py::test_members"
     assert _verdicts({"modelName": blind, "Options.clone": blind}) == ["NOT NOTICED"] * 2
 
 

@@ -95,8 +95,13 @@ def test_values_that_do_not_fit(whole, tmp_path):
 
 @pytest.mark.parametrize(("array", "words"), [
     (numpy.zeros((4, 8), numpy.int64), r"numbers: expected i32[4,7] but got i64[4,8]"),
-    (numpy.zeros((4, 7), numpy.float32), r"numbers: expected i32[4,7] but got f32[4,7]"),
-    (numpy.zeros((4, 7), numpy.complex64), "has elements of the type <c8"),
+    (numpy.zeros((4, 7), numpy.float32), r"numbers: expected i32[4,7] but got f32[4,7]. The "
+     "program is compiled for this type and shape. Convert the tensor."),
+    (numpy.zeros((4, 7), numpy.complex64), "has elements of the type <c8. Save it as bool"),
+    (numpy.zeros((4, 7), numpy.uint64), "has elements of the type <u8. Save it as bool"),
+    (numpy.zeros((4, 7), "<U2"), "has elements of the type <U2. Save it as bool"),
+    (numpy.zeros((4, 7), object), "has elements of the type |O. Save it as bool"),
+    (numpy.zeros((4, 7), [("a", "<i4")]), "has elements of the type [('a', '<i4')]. Save it as"),
 ])
 def test_other_arrays(array, words, whole, tmp_path):
     numpy.save(tmp_path / "x.npy", array)

@@ -25,6 +25,8 @@ def whole(tmp_path_factory):
     ("manifest.json", b"poptorch executable", b"popcorn", "its format is popcorn"),
     ("runtime.json", b'"replicas"', b'"copies"', "has the option copies, which this version"),
     ("runtime.json", b'"replicas":1', b'"replicas":0', "has 0 replicas in groups of 1"),
+    ("runtime.json", b'"replicas":1', b'"replicas":9999',
+     "has 9999 replicas, a system has at most 64 IPUs"),
     ("runtime.json", b'"seed"', b'"sed"', "the file has no entry seed"),
     ("runtime.json", b'"refused":null', b'"refused":3', "an entry of the file is not a string"),
     ("runtime.json", b'"refused":null', b'"refused":', "is not JSON: expected a value at byte 11"),
@@ -35,6 +37,11 @@ def whole(tmp_path_factory):
      "has no weight wait"),
     ("runtime.json", b'"out.bias":"out.bias"', b'"out.bias":"norm.bias"',
      "out.bias is f32[4] in the program and f32[32] in the file"),
+    ("runtime.json", b'"state_dict":{', b'"state_dict":{"more":"wait",', "has no weight wait"),
+    ("plan.ir", b"graph ", b"grph ", "bad is damaged: its plan.ir is not what poptorch writes "
+                                     "([ir text] line "),
+    ("plan.ir", b"order=1", b"order=2", "bad is damaged: its plan.ir is not what poptorch writes "
+                                        "([verify] "),
     ("weights.safetensors", b'"F32"', b'"F99"', "has the type F99"),
     ("weights.safetensors", b"[32]", b"[33]", "does not fit its shape"),
 ])
@@ -74,11 +81,12 @@ def test_without_torch(tmp_path):
     folder.mkdir()
     for name in ("poptorch-run", "libpoptorch.so"):
         shutil.copy(RUNNER.parent / name, folder / name)
-    model = poptorch.inferenceModel(INFERENCE["only torch"]()[0], quiet_options())
-    path, files = export(tmp_path, model, (torch.randn(5, 4, dtype=torch.float64),))
-    words = [folder / "poptorch-run", path, *files, "--outdir", tmp_path]
-    done = subprocess.run(words, env=EMPTY, capture_output=True, text=True)
-    assert done.returncode == 1 and "which this build of poptorch does not have" in done.stderr
+    for net, x in ((torch.nn.Conv1d(2, 6, 3), torch.randn(3, 2, 5)),
+                   (INFERENCE["only torch"]()[0], torch.randn(5, 4, dtype=torch.float64))):
+        path, files = export(tmp_path, poptorch.inferenceModel(net, quiet_options()), (x,))
+        words = [folder / "poptorch-run", path, *files, "--outdir", tmp_path]
+        done = subprocess.run(words, env=EMPTY, capture_output=True, text=True)
+        assert done.returncode == 1 and "which this build of poptorch does not have" in done.stderr
     (folder / "torch2_13").mkdir()
     (folder / "torch2_13" / "libpoptorch_aten.so").write_text("no library")
     done = subprocess.run(words, env=EMPTY, capture_output=True, text=True)

@@ -109,9 +109,47 @@ def test_mistakes(data, tmp_path):
     safetensors.torch.save_file({"hidden.bias": torch.ones(1)}, tmp_path / "bad")
     assert "hidden.bias is f32[1], the model has f32[16]" in run(
         "train", path, "--data", x, label, *out, "--weights", tmp_path / "bad", status=1)
+    safetensors.torch.save_file({"hidden.bias": torch.ones(16)}, tmp_path / "bad")
+    assert "bad does not have hidden.weight, which is in the state_dict of the model. Give all" in \
+        run("train", path, "--data", x, label, *out, "--weights", tmp_path / "bad", status=1)
     safetensors.torch.save_file({"momentum": torch.ones(1)}, tmp_path / "bad")
     assert "has the state momentum, which the program does not have" in run(
         "train", path, "--data", x, label, *out, "--state", tmp_path / "bad", status=1)
+    train(path, tmp_path, *out, "--out-state", tmp_path / "state")
+    state = safetensors.torch.load_file(tmp_path / "state")
+    missing = sorted(state)[0]
+    safetensors.torch.save_file({name: state[name] for name in state if name != missing},
+                                tmp_path / "bad")
+    assert f"bad does not have the state {missing}, which the program has" in run(
+        "train", path, "--data", x, label, *out, "--state", tmp_path / "bad", status=1)
+
+
+@pytest.mark.parametrize("option", ["--out", "--out-state"])
+def test_no_folder_for_what_is_written(option, data, tmp_path):
+    """An error before the training, not after it."""
+    _, _, path, _ = exported(tmp_path, Classifier, OPTIMIZERS["SGD"])
+    words = ["train", path, "--data", tmp_path / "x.npy", tmp_path / "label.npy", "--steps", 1]
+    if option != "--out":
+        words += ["--out", tmp_path / "w.safetensors"]
+    shown = run(*words, option, tmp_path / "none" / "file", status=1)
+    assert "none/file: there is no folder " in shown and "that may be written to. Create" in shown
+    assert not (tmp_path / "w.safetensors").exists()
+
+
+class Sized(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 3)
+
+    def forward(self, x, label):
+        loss = torch.nn.functional.cross_entropy(self.layer(x), label)
+        return torch.full((1,), 7.0), loss
+
+
+def test_the_loss_is_a_number_not_a_tensor_of_one_element(data, tmp_path):
+    _, model, path, _ = exported(tmp_path, Sized, OPTIMIZERS["SGD"])
+    found = train(path, tmp_path, "--steps", STEPS, "--out", tmp_path / "w.safetensors")
+    assert found == [loss for losses in losses_of(model, data) for loss in losses]
 
 
 def test_inference_models_do_not_train(tmp_path):

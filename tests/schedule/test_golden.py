@@ -4,16 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from poptorch import _C
-from tests.helpers import check_case, read_case
+from tests import pass_cases
 
 CASES = sorted(Path(__file__).parent.glob("*.ir"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path, update):
-    steps, source, _ = read_case(path)
-    module = _C.parse(source)
-    for step in steps.split(","):
-        getattr(_C, step)(module)
-    check_case(path, module.text(), update)
+    pass_cases.check_steps(path, update)

@@ -309,14 +309,14 @@ def test_command(source, capsys):
     path = source()
     assert main(["compare", f"{path}:Double"]) == 0
     assert "the same numbers as PyTorch" in capsys.readouterr().out
-    assert main(["compare", f"{path}:Trained", "--shape", "8,2:int10", "--training",
+    assert main(["compare", f"{path}:Trained", "--input", "i64[8,2]:10", "--training",
                  "--steps", "2"]) == 0
     assert "of 2 steps compared" in capsys.readouterr().out
 
 
 def test_command_that_finds_something(source, capsys):
     path = source("(2 if poptorch.isRunningOnIpu() else 3)")
-    assert main(["compare", f"{path}:Double", "--shape", "2,3"]) == 2
+    assert main(["compare", f"{path}:Double", "--input", "f32[2,3]"]) == 2
     assert "result 0 differs in step 0" in capsys.readouterr().out
 
 
@@ -331,8 +331,12 @@ def test_command_that_finds_something(source, capsys):
     (["{path}:number"], "number returned an object of int. It must return a torch.nn.Module."),
     (["{path}:Double", "--training"], "no parameter of the Double requires grad: there is nothing "
                                       "to train. Pass training=False; on the command line leave "),
-    (["{path}:Double", "--shape", "2,x"], "[compare] expected a shape like 8,3,32,32"),
-    (["{path}:Double", "--shape", "2:float"], "[compare] expected a shape like 8,3,32,32"),
+    (["{path}:Double", "--input", "f32[2,x]"], "[compare] expected an input like f32[8,3,224,224]"),
+    (["{path}:Double", "--input", "i64[2]:float"], "[compare] expected an input like f32[8,64] or, "
+     "for whole numbers below 10, i64[8]:10, got 'i64[2]:float'."),
+    (["{path}:Double", "--input", "f32[2]:10"], "i64[8]:10, got 'f32[2]:10'."),
+    (["{path}:Double", "--input", "u8[2]:1000"], "[compare] the type of 'u8[2]:1000' does not have "
+                                                 "whole numbers up to 1000: "),
 ])
 def test_mistakes_of_the_command(words, message, source, capsys):
     words = [word.replace("{path}", str(source())) for word in words]

@@ -5,7 +5,8 @@ import copy
 import torch
 from torch import nn
 
-from tests.helpers import check_narrow, to_dtype
+import poptorch
+from tests.helpers import check_narrow, quiet_options, to_dtype
 
 
 class Net(nn.Module):
@@ -21,6 +22,11 @@ class Net(nn.Module):
         if scale is not None:
             y = y * scale
         return {"out": self.fc(y), "features": (y,), "nothing": None}
+
+
+def compiled(thing):
+    """``poptorch.compile`` without a progress bar."""
+    return poptorch.compile(thing, quiet_options())
 
 
 def batch(rows=4):
@@ -45,10 +51,13 @@ def steps(net, batches, make_optimizer):
 
 def check_steps(net, compiled, batches, make_optimizer):
     """Compares steps of ``compiled``, made of ``net``, with eager steps of a copy of it."""
-    narrow, wide = copy.deepcopy(net), to_wide(net)
+    narrow, last, wide = copy.deepcopy(net), copy.deepcopy(net), to_wide(net)
     ours = steps(compiled, batches, make_optimizer)
-    eager = steps(narrow, batches, make_optimizer)
-    check_narrow(ours, [eager], steps(wide, batches, make_optimizer))
+    eager = [steps(narrow, batches, make_optimizer)]
+    last.to(memory_format=torch.channels_last)
+    eager.append(steps(last, [x.to(memory_format=torch.channels_last) for x in batches],
+                       make_optimizer))
+    check_narrow(ours, eager, steps(wide, batches, make_optimizer))
 
 
 def to_wide(net):

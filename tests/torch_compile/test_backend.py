@@ -55,6 +55,8 @@ def test_options_as_a_dict():
     ({"options": {"trace": True}}, r"ValueError: .*unknown option 'trace'"),
     ({"options": {"randomSeed": 1}}, "unknown option 'randomSeed'. Did you mean random_seed?"),
     ({"options": {"device_iterations": 2}}, r"expected deviceIterations\(1\)"),
+    ({"options": {"random_seed": 3}},
+     r"randomSeed\(3\) is not supported: .* call torch.manual_seed\(3\)"),
     ({"options": [1]}, "options must be a poptorch.Options, got list"),
     ({"mode": "max-autotune"}, "mode='max-autotune' is not supported: .* Leave mode out"),
 ])

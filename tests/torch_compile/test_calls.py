@@ -30,9 +30,9 @@ def in_python(monkeypatch):
     """The graphs whose executor was called."""
     found, call = [], CompiledGraph._call_executor
 
-    def noted(graph, arguments):
+    def noted(graph, *arguments):
         found.append(graph)
-        return call(graph, arguments)
+        return call(graph, *arguments)
 
     monkeypatch.setattr(CompiledGraph, "_call_executor", noted)
     return found

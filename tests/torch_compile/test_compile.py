@@ -8,11 +8,7 @@ from torch import nn
 
 import poptorch
 from tests.helpers import check_equal_bits, check_narrow, quiet_options
-from tests.torch_compile.common import Net, batch, check_steps, to_wide
-
-
-def compiled(thing):
-    return poptorch.compile(thing, quiet_options())
+from tests.torch_compile.common import Net, batch, check_steps, compiled, to_wide
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])

@@ -79,3 +79,34 @@ def test_what_aot_autograd_handles(direct):
     view, double = compiled(function)(x := torch.zeros(2, 2))
     assert view.data_ptr() == x.data_ptr() and double.tolist() == [[2, 2], [2, 2]]
     assert direct == [False]
+
+
+def exponential(x):
+    y = x.exp()
+    return y, y.sin().sum()
+
+
+def test_a_result_that_the_backward_pass_uses(direct):
+    """It is kept without a copy, and its changes are noticed."""
+    run, x = compiled(exponential), torch.randn(3, requires_grad=True)
+    for _ in range(2):  # the first call compiles
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            y, total = run(x)
+        assert y.data_ptr() in [tensor.data_ptr() for tensor in kept]
+        (gradient,) = torch.autograd.grad(y.sum() + total, x)
+        torch.testing.assert_close(gradient, x.exp() + x.exp().cos() * x.exp())
+        y, total = run(x)
+        with torch.no_grad():
+            y.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            total.backward()
+    assert direct == [True]
+
+
+def test_such_a_result_is_freed(direct):
+    # A function of its own: sizes of one that was compiled before would be dynamic.
+    run, x = compiled(lambda x: exponential(x)), torch.randn(1 << 19, requires_grad=True)
+    run(x)  # compiles
+    assert len({run(x)[0].data_ptr() for _ in range(3)}) == 1
+    assert direct == [True]

@@ -10,10 +10,7 @@ from torch import nn
 import poptorch
 from poptorch._torch_compile import backend as module
 from tests.helpers import quiet_options
-
-
-def compiled(thing):
-    return poptorch.compile(thing, quiet_options())
+from tests.torch_compile.common import compiled
 
 
 @pytest.fixture
@@ -49,6 +46,16 @@ def test_mark_dynamic_traces_once(graphs):
         torch._dynamo.mark_dynamic(x, 0)
         torch.testing.assert_close(run(x), x.softmax(-1) * rows)
     assert graphs == [True]
+
+
+def test_more_sizes_than_the_limit():
+    run = poptorch.compile(lambda x: x.softmax(-1), quiet_options().recompilation(limit=2))
+    run(torch.ones(5, 3))
+    run(torch.ones(4, 3)), run(torch.ones(3, 3))
+    with pytest.raises(poptorch.Error, match=r"\[torch.compile\] a graph has 2 programs, as many "
+                       r"as Options.recompilation\(limit=2\) allows, and needs one more: the size "
+                       r"6 is not one of 3, 4. Pad arguments to fewer sizes, or raise the limit."):
+        run(torch.ones(6, 3))
 
 
 def test_a_smaller_last_batch(graphs):

@@ -8,11 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import poptorch
-from tests.helpers import check_equal_bits, quiet_options
-
-
-def compiled(thing):
-    return poptorch.compile(thing, quiet_options())
+from tests.helpers import check_equal_bits
+from tests.torch_compile.common import compiled
 
 
 def count_programs():

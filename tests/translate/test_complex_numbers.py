@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import poptorch
 from poptorch import testing
-from tests.helpers import Cases, check_narrow, quiet_options
+from tests.helpers import Applied, Cases, check_narrow, quiet_options
 
 
 def complexes(*sizes):
@@ -78,15 +78,6 @@ FUNCTIONS = {
 }
 
 
-class Function(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments):
-        return self.function(*arguments)
-
-
 class Trained(torch.nn.Module):
     """The gradients of a function of two complex matrices, by their parts."""
 
@@ -106,7 +97,7 @@ class Trained(torch.nn.Module):
 
 
 def inference(function, *arguments, options=None):
-    model = poptorch.inferenceModel(Function(function), options or quiet_options())
+    model = poptorch.inferenceModel(Applied(function), options or quiet_options())
     found = model(*arguments)
     model.destroy()
     return found
@@ -159,7 +150,7 @@ def test_which_operations_are_native():
         "angle": lambda z, w: z.angle(), "magnitude": lambda z, w: z.abs(),
         "product": lambda z, w: z @ w, "sum": lambda z, w: z.t()[1:].sum(0)}
     for name, function in native.items():
-        model = poptorch.inferenceModel(Function(function), quiet_options())
+        model = poptorch.inferenceModel(Applied(function), quiet_options())
         model.compile(z, w)
         assert "aten {" not in model.ir("translate") and " aten " not in model.ir("translate"), name
 
@@ -169,7 +160,7 @@ def test_complex128_becomes_complex64():
     found = inference(lambda z: (z * 2, z.real), z)
     assert [x.dtype for x in found] == [torch.complex64, torch.float32]
     assert torch.equal(found[0], (z * 2).to(torch.complex64))
-    words = re.escape("[arguments.0] the value 1e+300 does not fit into")
+    words = re.escape("[inputs.0] the value 1e+300 does not fit into")
     with pytest.raises(poptorch.Error, match=words):
         inference(lambda z: z * 2, z + 1e300)
     with testing.wide():

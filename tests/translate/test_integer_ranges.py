@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import poptorch
-from tests.helpers import quiet_options
+from tests.helpers import Applied, quiet_options
 
 SIZES = (3, 4)
 MASK = 2**31 - 1
@@ -100,15 +100,6 @@ OPERATIONS = {
 X = torch.tensor([0, 1, 3])
 
 
-class Ends(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors):
-        return self.function(*tensors)
-
-
 def assert_equal(ours, theirs):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0, check_dtype=False)
 
@@ -195,12 +186,12 @@ def test_numbers_that_float64_does_not_hold():
                    torch.addmm(x, x[:, None], x[None] + 1, alpha=2**60 + 1))
         return [part for value in numbers for part in digest(value)]
 
-    assert_equal(poptorch.inferenceModel(Ends(forward), quiet_options())(X), forward(X))
+    assert_equal(poptorch.inferenceModel(Applied(forward), quiet_options())(X), forward(X))
 
 
 def test_bits_as_int64():
     x = torch.tensor([[7, 3], [-2, -1]], dtype=torch.int32)
-    module = Ends(lambda x: (x.view(torch.int64) >> 32, x.float().view(torch.int64) % 1000))
+    module = Applied(lambda x: (x.view(torch.int64) >> 32, x.float().view(torch.int64) % 1000))
     assert_equal(poptorch.inferenceModel(module, quiet_options())(x), module(x))
 
 
@@ -209,21 +200,21 @@ def test_a_loop_carries_int32():
         return poptorch.for_loop(5, lambda h: (h * factor + 12345) % 1000003, [x])[0]
 
     for factor in (7, 2**40 + 1):
-        module = Ends(lambda x, factor=factor: hashed(x, factor))
+        module = Applied(lambda x, factor=factor: hashed(x, factor))
         expected = X
         for _ in range(5):
             expected = (expected * factor + 12345) % 1000003
         assert_equal(poptorch.inferenceModel(module, quiet_options())(X), expected)
-    module = Ends(lambda x: poptorch.for_loop(5, lambda h: h * 1000003, [x])[0] % 7)
+    module = Applied(lambda x: poptorch.for_loop(5, lambda h: h * 1000003, [x])[0] % 7)
     with pytest.raises(poptorch.Error, match="(?s)does not fit into int32.*test_integer_ranges.py"):
         poptorch.inferenceModel(module, quiet_options())(X)
 
 
 def test_positions_of_64_bits():
     table = torch.arange(30.0).reshape(10, 3)
-    module = Ends(lambda x: (F.embedding(x * 3**20 // 3**20 + 1, table), table[x * 2**40 >> 39]))
+    module = Applied(lambda x: (F.embedding(x * 3**20 // 3**20 + 1, table), table[x * 2**40 >> 39]))
     assert_equal(poptorch.inferenceModel(module, quiet_options())(X), module(X))
-    model = poptorch.inferenceModel(Ends(lambda x: table[x + 2**32]), quiet_options())
+    model = poptorch.inferenceModel(Applied(lambda x: table[x + 2**32]), quiet_options())
     with pytest.raises(poptorch.Error, match="index 429496729[67] .* out of range"):
         model(X)
 
@@ -253,7 +244,7 @@ def test_small_ranges_stay_int32():
         return steps + x.argmax(), (x > 1).sum() * 100, steps.clamp(max=2) ** 4
 
     x = torch.rand(4)
-    model = poptorch.inferenceModel(Ends(forward), quiet_options())
+    model = poptorch.inferenceModel(Applied(forward), quiet_options())
     assert_equal(model(x, x > 0.5), forward(x, x > 0.5))
     assert "i64" not in model.ir("translate")
 

@@ -55,23 +55,24 @@ Cost remote_cost(const Call& call) {
 }  // namespace
 
 std::vector<CostRow> move_costs() {
-  return {{"view", free_cost},          {"reshape", free_cost},
-          {"expand", free_cost},        {"permute", free_cost},
-          {"slice", free_cost},         {"diagonal", free_cost},
-          {"input", free_cost},         {"state", free_cost},
-          {"constant", free_cost},      {"nop", free_cost},
-          {"loop", free_cost},          {"strategy", free_cost},
-          {"tensor_location", free_cost}, {"assign", clone_cost},
-          {"clone", clone_cost},        {"contiguous", copy_cost},
-          {"cat", copy_cost},           {"repeat", copy_cost},
-          {"flip", copy_cost},          {"roll", copy_cost},
-          {"constant_pad_nd", copy_cost}, {"slice_scatter", copy_cost},
-          {"slice_backward", copy_cost}, {"diagonal_scatter", copy_cost},
-          {"diagonal_backward", copy_cost}, {"dynamic_slice", copy_cost},
-          {"dynamic_update", copy_cost}, {"im2col", copy_cost},
-          {"upsample_nearest2d", copy_cost}, {"stream_in", stream_cost<true>},
-          {"stream_out", stream_cost<false>}, {"remote_load", remote_cost},
-          {"remote_store", remote_cost}};
+  std::vector<CostRow> rows = {{"input", free_cost},           {"state", free_cost},
+                               {"constant", free_cost},        {"nop", free_cost},
+                               {"loop", free_cost},            {"strategy", free_cost},
+                               {"tensor_location", free_cost}, {"assign", clone_cost},
+                               {"clone", clone_cost},          {"contiguous", copy_cost},
+                               {"cat", copy_cost},             {"repeat", copy_cost},
+                               {"flip", copy_cost},            {"roll", copy_cost},
+                               {"constant_pad_nd", copy_cost}, {"slice_scatter", copy_cost},
+                               {"slice_backward", copy_cost},  {"diagonal_scatter", copy_cost},
+                               {"diagonal_backward", copy_cost}, {"dynamic_slice", copy_cost},
+                               {"dynamic_update", copy_cost},  {"im2col", copy_cost},
+                               {"upsample_nearest2d", copy_cost}, {"stream_in", stream_cost<true>},
+                               {"stream_out", stream_cost<false>}, {"remote_load", remote_cost},
+                               {"remote_store", remote_cost}};
+  for (const ops::OpDef& row : ops::op_table()) {
+    if (row.view) rows.push_back({row.name, free_cost});
+  }
+  return rows;
 }
 
 }  // namespace poptorch::device

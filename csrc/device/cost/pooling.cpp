@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "device/cost/steps.h"
-#include "ops/pooling.h"
+#include "ops/families/pooling.h"
 #include "support/ceil_div.h"
 
 namespace poptorch::device {

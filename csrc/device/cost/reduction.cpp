@@ -1,6 +1,6 @@
 // Reductions over dimensions, and running ones.
 #include "device/cost/steps.h"
-#include "ops/reduction.h"
+#include "ops/families/reduction.h"
 
 namespace poptorch::device {
 

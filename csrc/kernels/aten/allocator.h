@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "support/shown.h"
-#include "support/work_memory.h"
+#include "support/loading/shown.h"
+#include "support/memory/work_memory.h"
 
 namespace poptorch::aten {
 

@@ -18,12 +18,12 @@
 #include "kernels/aten/allocator.h"
 #include "kernels/gemm/blas.h"
 #include "ops/op_def.h"
-#include "support/align.h"
+#include "support/cpu/float_mode.h"
 #include "support/error.h"
-#include "support/float_mode.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
-#include "support/settings.h"
-#include "support/switches.h"
+#include "support/settings/settings.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::aten {
 namespace {

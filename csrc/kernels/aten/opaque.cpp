@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "ops/shape.h"
+#include "ops/families/shape.h"
 #include "support/error.h"
 
 namespace poptorch::aten {

@@ -1,6 +1,6 @@
 #include "kernels/attention/parts.h"
 
-#include "support/align.h"
+#include "support/memory/align.h"
 
 namespace poptorch::kernels {
 

@@ -2,22 +2,22 @@
 
 #include <algorithm>
 
-#include "kernels/conv/bf16_im2col.h"
-#include "kernels/conv/bf16x3.h"
-#include "kernels/conv/depthwise.h"
-#include "kernels/conv/direct_weight_gradient.h"
+#include "kernels/conv/bf16/bf16_im2col.h"
+#include "kernels/conv/bf16/bf16x3.h"
+#include "kernels/conv/depthwise/depthwise.h"
+#include "kernels/conv/weight_gradient/direct_weight_gradient.h"
 #include "kernels/conv/few_channels.h"
 #include "kernels/conv/pointwise.h"
 #include "kernels/conv/reorder.h"
-#include "kernels/conv/weight_gradient.h"
+#include "kernels/conv/weight_gradient/weight_gradient.h"
 #include "kernels/conv/winograd.h"
-#include "kernels/gemm/bf16_loops.h"
-#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/bf16/bf16_loops.h"
+#include "kernels/gemm/bf16/bf16x3.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/simd/isa.h"
 #include "ops/layout.h"
 #include "support/ceil_div.h"
-#include "support/bf16_unit.h"
+#include "support/cpu/bf16_unit.h"
 
 namespace poptorch::kernels {
 

@@ -4,8 +4,8 @@
 
 #include "kernels/conv/problem.h"
 #include "ops/kernel.h"
-#include "support/algorithm.h"
-#include "support/at_load.h"
+#include "support/algorithms/algorithm.h"
+#include "support/loading/at_load.h"
 
 namespace poptorch::kernels {
 

@@ -6,7 +6,7 @@
 
 #include "kernels/conv/pointwise.h"
 #include "kernels/gemm/packed.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -3,7 +3,7 @@
 
 #include "kernels/index/rows.h"
 #include "kernels/reduction/types.h"
-#include "ops/columns.h"
+#include "ops/families/columns.h"
 #include "ops/kernel.h"
 #include "support/ceil_div.h"
 #include "support/parallel.h"

@@ -3,8 +3,8 @@
 
 #include "kernels/conv/algorithms.h"
 #include "ops/layout.h"
-#include "support/bf16_unit.h"
-#include "support/torch_library.h"
+#include "support/cpu/bf16_unit.h"
+#include "support/loading/torch_library.h"
 
 namespace poptorch::kernels {
 namespace {

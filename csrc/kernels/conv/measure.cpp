@@ -1,5 +1,5 @@
-// How the algorithms of convolutions are measured (support/measured.h): in one thread, as no choice
-// depends on their number, and on few images where there are many.
+// How the algorithms of convolutions are measured (support/algorithms/measured.h): in one
+// thread, as no choice depends on their number, and on few images where there are many.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -7,8 +7,8 @@
 #include "kernels/conv/algorithms.h"
 #include "ops/layout.h"
 #include "support/error.h"
-#include "support/switches.h"
-#include "support/thread_memory.h"
+#include "support/memory/thread_memory.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 

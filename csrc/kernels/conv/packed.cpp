@@ -6,7 +6,7 @@
 #include "kernels/simd/elementwise.h"
 #include "ops/layout.h"
 #include "support/error.h"
-#include "support/not_linked.h"
+#include "support/loading/not_linked.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

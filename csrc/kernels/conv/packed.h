@@ -6,7 +6,7 @@
 
 #include "kernels/conv/problem.h"
 #include "ops/kernel.h"
-#include "support/shown.h"
+#include "support/loading/shown.h"
 
 namespace poptorch::kernels {
 

@@ -7,7 +7,7 @@
 #include "kernels/gemm/float16.h"
 #include "kernels/gemm/gemm.h"
 #include "ops/layout.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

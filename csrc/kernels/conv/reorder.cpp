@@ -6,7 +6,7 @@
 #include "kernels/conv/algorithms.h"
 #include "kernels/move/copy.h"
 #include "ops/layout.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 
 namespace poptorch::kernels {
 

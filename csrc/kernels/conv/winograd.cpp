@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "kernels/gemm/packed.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -9,7 +9,7 @@
 #include "kernels/simd/elementwise.h"
 #include "ops/kernel.h"
 #include "support/error.h"
-#include "support/not_linked.h"
+#include "support/loading/not_linked.h"
 
 namespace poptorch::kernels {
 

@@ -26,7 +26,7 @@ using std::log1p, std::sin, std::cos, std::tan, std::asin, std::acos, std::atan,
 using std::cosh, std::asinh, std::acosh, std::atanh, std::tanh, std::erf, std::erfc, std::floor;
 using std::atan2, std::ceil, std::copysign, std::fmod, std::pow, std::trunc;
 
-#include "kernels/simd/functions.inl"
+#include "kernels/simd/vec/functions.inl"
 
 #define p(i) params[i]
 #define UNARY(name, picoseconds, value)                                              \

@@ -3,7 +3,7 @@
 // are used again once their value is dead. 16-bit floats are f32 there, rounded after each entry,
 // so that a region has the bits of its ops one by one; operands are upcast when they are first
 // read, a row that many blocks read (a bias, say) once.
-#include "ops/fused.h"
+#include "ops/families/fused.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/gemm/bf16_loops.h"
-#include "kernels/gemm/bf16x3.h"
+#include "kernels/gemm/bf16/bf16_loops.h"
+#include "kernels/gemm/bf16/bf16x3.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/blocked.h"
 #include "kernels/gemm/float16.h"
 #include "kernels/gemm/small.h"
 #include "kernels/simd/isa.h"
-#include "support/at_load.h"
-#include "support/bf16_unit.h"
 #include "support/ceil_div.h"
-#include "support/switches.h"
-#include "support/torch_library.h"
+#include "support/cpu/bf16_unit.h"
+#include "support/loading/at_load.h"
+#include "support/loading/torch_library.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 

@@ -6,7 +6,7 @@
 
 #include "ir/dtype.h"
 #include "kernels/gemm/gemm.h"
-#include "support/algorithm.h"
+#include "support/algorithms/algorithm.h"
 
 namespace poptorch::kernels {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/gemm/gemm.h"
-#include "support/torch_library.h"
+#include "support/loading/torch_library.h"
 
 namespace poptorch::kernels {
 

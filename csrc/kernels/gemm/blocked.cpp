@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "kernels/gemm/packed.h"
-#include "support/align.h"
-#include "support/settings.h"
-#include "support/switches.h"
-#include "support/thread_memory.h"
+#include "support/memory/align.h"
+#include "support/memory/thread_memory.h"
+#include "support/settings/settings.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::simd {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "kernels/gemm/gemm.h"
-#include "support/shown.h"
+#include "support/loading/shown.h"
 
 namespace poptorch::kernels {
 
@@ -33,7 +33,7 @@ bool blocked_gemm_pays(const Gemm& g);
 void blocked_gemm(const Gemm& g, const float* a, const float* b, float* c);
 
 // What computes products: "loops", which are in use unless the processor is Intel's, or "library",
-// the BLAS (support/settings.h).
+// the BLAS (support/settings/settings.h).
 POPTORCH_SHOWN std::string_view gemm_by();
 
 }  // namespace poptorch::kernels

@@ -1,5 +1,5 @@
 // The loops of blocked products, of each type of numbers T: floats (gemm/blocked.inl), or bfloat16
-// numbers, two of them in a 32-bit word (gemm/bf16_loops_avx512bf16.cpp). Included after
+// numbers, two of them in a 32-bit word (gemm/bf16/bf16_loops_avx512bf16.cpp). Included after
 // gemm/tiles.inl and
 //
 //   Words<T>             see gemm/tiles.inl;

@@ -8,7 +8,7 @@
 #include "kernels/gemm/blocked.h"
 #include "kernels/gemm/small.h"
 #include "support/ceil_div.h"
-#include "support/bf16_unit.h"
+#include "support/cpu/bf16_unit.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -9,8 +9,8 @@
 #include "kernels/gemm/matrix_view.h"
 #include "kernels/random/random.h"
 #include "ops/kernel.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

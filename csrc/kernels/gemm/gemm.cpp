@@ -7,8 +7,8 @@
 
 #include "kernels/gemm/algorithms.h"
 #include "support/ceil_div.h"
+#include "support/memory/thread_memory.h"
 #include "support/parallel.h"
-#include "support/thread_memory.h"
 
 namespace poptorch::kernels {
 

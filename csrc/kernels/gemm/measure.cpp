@@ -1,15 +1,15 @@
-// How the algorithms of products are measured (support/measured.h): in one thread, as no choice
-// depends on their number, and on a part of the product where it is large.
+// How the algorithms of products are measured (support/algorithms/measured.h): in one thread,
+// as no choice depends on their number, and on a part of the product where it is large.
 #include <algorithm>
 #include <memory>
 
 #include "kernels/float16_blocks.h"
 #include "kernels/gemm/algorithms.h"
 #include "kernels/gemm/float16.h"
-#include "support/at_load.h"
 #include "support/error.h"
-#include "support/settings.h"
-#include "support/thread_memory.h"
+#include "support/loading/at_load.h"
+#include "support/memory/thread_memory.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::kernels {
 

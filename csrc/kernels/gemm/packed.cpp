@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "support/align.h"
-#include "support/switches.h"
+#include "support/memory/align.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 namespace {

@@ -2,7 +2,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/algorithms.h"
-#include "support/thread_memory.h"
+#include "support/memory/thread_memory.h"
 
 namespace poptorch::kernels {
 

@@ -1,8 +1,8 @@
 #include "kernels/gemm/small.h"
 
 #include "kernels/simd/convert.h"
-#include "support/half.h"
-#include "support/switches.h"
+#include "support/cpu/half.h"
+#include "support/settings/switches.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/gemm/small.inl"
 #include "kernels/simd/each_isa.h"

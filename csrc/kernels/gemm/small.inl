@@ -1,8 +1,8 @@
 // The loops of gemm/small.h. Included by each_isa.h.
 
-#include "kernels/simd/half.inl"
-#include "kernels/simd/lanes.inl"
-#include "kernels/simd/transpose.inl"
+#include "kernels/simd/vec/half.inl"
+#include "kernels/simd/vec/lanes.inl"
+#include "kernels/simd/vec/transpose.inl"
 
 using kernels::Gemm;
 

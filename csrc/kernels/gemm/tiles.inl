@@ -1,7 +1,7 @@
 // Tiles of a product: a few rows of a times a panel of b, whose columns are those of two vectors.
 // Included by families inside the namespace of each_isa.h.
 
-#include "kernels/simd/transpose.inl"
+#include "kernels/simd/vec/transpose.inl"
 
 using kernels::PackedSource;
 

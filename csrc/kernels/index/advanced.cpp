@@ -2,10 +2,10 @@
 #include "kernels/index/rows.h"
 #include "kernels/move/copy.h"
 #include "kernels/reduction/types.h"
-#include "ops/indexing.h"
+#include "ops/families/indexing.h"
 #include "ops/kernel.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 #include "support/mutant.h"
 
 namespace poptorch::kernels {

@@ -4,10 +4,10 @@
 #include "kernels/move/copy.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 #include "support/mutant.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 

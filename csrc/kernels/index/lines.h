@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/index/rows.h"
-#include "ops/reduction.h"
+#include "ops/families/reduction.h"
 #include "support/ceil_div.h"
 
 namespace poptorch::kernels {

@@ -5,7 +5,7 @@
 
 #include "kernels/index/rows.h"
 #include "kernels/reduction/types.h"
-#include "ops/indexing.h"
+#include "ops/families/indexing.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {

@@ -3,7 +3,7 @@
 
 #include "kernels/index/lines.h"
 #include "kernels/reduction/types.h"
-#include "ops/indexing.h"
+#include "ops/families/indexing.h"
 #include "ops/kernel.h"
 
 namespace poptorch::kernels {

@@ -7,7 +7,7 @@
 #include "kernels/reduction/types.h"
 #include "kernels/slots.h"
 #include "ops/kernel.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -4,10 +4,10 @@
 #include "kernels/move/copy.h"
 #include "kernels/reduction/types.h"
 #include "kernels/rows/rows.h"
+#include "ops/families/loss.h"
 #include "ops/kernel.h"
-#include "ops/loss.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 #include "support/parallel.h"
 
 namespace poptorch::kernels {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/index/rows.h"
-#include "ops/loss.h"
+#include "ops/families/loss.h"
 
 namespace poptorch::kernels {
 

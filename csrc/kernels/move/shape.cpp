@@ -1,5 +1,5 @@
 // Kernels of data movement: each is one or more strided copies.
-#include "ops/shape.h"
+#include "ops/families/shape.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include "kernels/reduction/types.h"
 #include "kernels/slots.h"
 #include "ops/kernel.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
+#include "support/memory/align.h"
 
 namespace poptorch::kernels {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "kernels/pool/loops.h"
-#include "ops/pooling.h"
+#include "ops/families/pooling.h"
 #include "support/ceil_div.h"
 
 namespace poptorch::kernels {

@@ -9,8 +9,8 @@
 
 #include "kernels/reduction/types.h"
 #include "kernels/slots.h"
+#include "ops/families/shape.h"
 #include "ops/kernel.h"
-#include "ops/shape.h"
 #include "support/ceil_div.h"
 
 namespace poptorch::kernels {

@@ -11,7 +11,7 @@
 #include "support/ceil_div.h"
 #include "support/error.h"
 #include "support/parallel.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 

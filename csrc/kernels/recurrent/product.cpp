@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "kernels/gemm/gemm.h"
-#include "support/align.h"
-#include "support/switches.h"
+#include "support/memory/align.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::kernels {
 namespace {

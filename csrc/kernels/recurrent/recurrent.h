@@ -9,7 +9,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/recurrent/product.h"
 #include "ops/kernel.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 
 namespace poptorch::kernels {
 

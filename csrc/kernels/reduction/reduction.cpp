@@ -1,5 +1,5 @@
 // sum, mean, prod, amax, amin, logsumexp, any, all.
-#include "ops/reduction.h"
+#include "ops/families/reduction.h"
 
 #include <cmath>
 #include <limits>
@@ -8,8 +8,8 @@
 #include "kernels/reduction/loops.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
-#include "support/align.h"
-#include "support/half.h"
+#include "support/cpu/half.h"
+#include "support/memory/align.h"
 
 namespace poptorch::kernels {
 

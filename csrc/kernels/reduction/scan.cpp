@@ -7,9 +7,9 @@
 #include "kernels/move/copy.h"
 #include "kernels/reduction/loops.h"
 #include "ops/kernel.h"
-#include "support/align.h"
 #include "support/ceil_div.h"
 #include "support/error.h"
+#include "support/memory/align.h"
 #include "support/mutant.h"
 #include "support/parallel.h"
 

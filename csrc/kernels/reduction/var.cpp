@@ -1,5 +1,5 @@
 // var: the mean first, then the squared deviations from it, and their root, all in f64.
-#include "ops/reduction.h"
+#include "ops/families/reduction.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include "kernels/reduction/loops.h"
 #include "kernels/reduction/types.h"
 #include "ops/kernel.h"
-#include "support/align.h"
+#include "support/memory/align.h"
 
 namespace poptorch::kernels {
 

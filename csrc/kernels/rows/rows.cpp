@@ -1,7 +1,7 @@
 #include "kernels/rows/rows.h"
 
 #include "kernels/rows/batch_norm.h"
-#include "support/half.h"
+#include "support/cpu/half.h"
 #include "support/mutant.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/rows/rows.inl"

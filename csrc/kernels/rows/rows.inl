@@ -3,8 +3,8 @@ namespace row_loops {
 
 using namespace poptorch::kernels;
 
-#include "kernels/simd/half.inl"
-#include "kernels/simd/lanes.inl"
+#include "kernels/simd/vec/half.inl"
+#include "kernels/simd/vec/lanes.inl"
 
 using T = float;
 using V = vf;

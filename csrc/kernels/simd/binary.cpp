@@ -1,5 +1,5 @@
 #include "kernels/simd/elementwise.h"
-#include "support/half.h"
+#include "support/cpu/half.h"
 #include "support/mutant.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/binary.inl"

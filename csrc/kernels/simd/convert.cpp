@@ -1,6 +1,6 @@
 #include "kernels/simd/convert.h"
 
-#include "support/half.h"
+#include "support/cpu/half.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/convert.inl"
 #include "kernels/simd/each_isa.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "support/half.h"
+#include "support/cpu/half.h"
 
 namespace poptorch::simd {
 

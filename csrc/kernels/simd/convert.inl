@@ -1,4 +1,4 @@
-#include "kernels/simd/half.inl"
+#include "kernels/simd/vec/half.inl"
 
 template <vf (*upcast)(vhalf)>
 inline void upcast_all(const uint16_t* x, float* out, int64_t n) {

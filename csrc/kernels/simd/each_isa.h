@@ -20,9 +20,9 @@
 #if !defined(POPTORCH_ONLY_WIDTH) || POPTORCH_ONLY_WIDTH == 4
 #define SIMD_WIDTH 4
 namespace poptorch::simd::base {
-#include "kernels/simd/vec.inl"
-#include "kernels/simd/math.inl"
-#include "kernels/simd/piecewise.inl"
+#include "kernels/simd/vec/vec.inl"
+#include "kernels/simd/vec/math.inl"
+#include "kernels/simd/vec/piecewise.inl"
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::base
 #undef SIMD_WIDTH
@@ -33,9 +33,9 @@ namespace poptorch::simd::base {
 #pragma GCC target("avx2,fma,f16c")
 #define SIMD_WIDTH 8
 namespace poptorch::simd::avx2 {
-#include "kernels/simd/vec.inl"
-#include "kernels/simd/math.inl"
-#include "kernels/simd/piecewise.inl"
+#include "kernels/simd/vec/vec.inl"
+#include "kernels/simd/vec/math.inl"
+#include "kernels/simd/vec/piecewise.inl"
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::avx2
 #undef SIMD_WIDTH
@@ -47,9 +47,9 @@ namespace poptorch::simd::avx2 {
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")
 #define SIMD_WIDTH 16
 namespace poptorch::simd::avx512 {
-#include "kernels/simd/vec.inl"
-#include "kernels/simd/math.inl"
-#include "kernels/simd/piecewise.inl"
+#include "kernels/simd/vec/vec.inl"
+#include "kernels/simd/vec/math.inl"
+#include "kernels/simd/vec/piecewise.inl"
 #include POPTORCH_SIMD_SOURCE
 }  // namespace poptorch::simd::avx512
 #undef SIMD_WIDTH

@@ -1,6 +1,6 @@
 #include "kernels/simd/float16_partials.h"
 
-#include "support/half.h"
+#include "support/cpu/half.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/float16_partials.inl"
 #include "kernels/simd/each_isa.h"

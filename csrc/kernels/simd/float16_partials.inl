@@ -1,4 +1,4 @@
-#include "kernels/simd/half.inl"
+#include "kernels/simd/vec/half.inl"
 
 inline vf same(vf v) { return v; }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/at_load.h"
+#include "support/loading/at_load.h"
 
 namespace poptorch::simd {
 

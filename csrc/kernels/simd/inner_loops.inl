@@ -1,6 +1,6 @@
 // Inner loops over functions of floats: Op::of(x, y, params) on vectors. Included after vec.inl;
-// needs support/half.h, included before.
-#include "kernels/simd/half.inl"
+// needs support/cpu/half.h, included before.
+#include "kernels/simd/vec/half.inl"
 
 using V = vf;
 using M = vi;

@@ -1,7 +1,7 @@
 // The instruction set that vector kernels use.
 #pragma once
 
-#include "support/settings.h"
+#include "support/settings/settings.h"
 
 namespace poptorch::simd {
 

@@ -1,6 +1,6 @@
 #include "kernels/simd/optimizer.h"
 
-#include "support/half.h"
+#include "support/cpu/half.h"
 #include "support/mutant.h"
 
 #define POPTORCH_SIMD_SOURCE "kernels/simd/optimizer.inl"

@@ -1,5 +1,5 @@
-#include "kernels/simd/half.inl"
-#include "kernels/simd/lanes.inl"
+#include "kernels/simd/vec/half.inl"
+#include "kernels/simd/vec/lanes.inl"
 
 // Doubles one by one.
 template <>

@@ -1,6 +1,6 @@
 // The functions of unary.def as inner loops, and their table. Included by each_isa.h.
 #include "kernels/simd/inner_loops.inl"
-#include "kernels/simd/functions.inl"
+#include "kernels/simd/vec/functions.inl"
 
 #define OPERATION(name, result, value)                                             \
   struct name##_op {                                                               \

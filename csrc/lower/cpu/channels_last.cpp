@@ -32,7 +32,7 @@
 #include "rewrite/edit.h"
 #include "rewrite/op_list.h"
 #include "support/mutant.h"
-#include "support/switches.h"
+#include "support/settings/switches.h"
 
 namespace poptorch::lower::cpu {
 
@@ -199,6 +199,7 @@ class Pusher {
     if (op.name == ir::op::convolution_backward) return push_convolution(op, {0, 1}, 2);
     if (op.name == ir::op::state) return weights_.contains(op) && is_first(op) && push_state(op);
     if (op.name == ir::op::all_reduce) return push_all_reduce(op);
+    if (op.name == ir::op::permute) return see_permute(op);
     if (op.operands.empty() || !is_image(op.operand(0))) return false;
     if (op.name == ir::op::assign) return weights_.contains(op) && push_assign(op);
     if (has_rows(op.name)) return push_rows(op);
@@ -206,6 +207,12 @@ class Pusher {
     if (op.name == ir::op::cat) return push_cat(op);
     if (elementwise().contains(op.name)) return push_elementwise(op);
     return is_update(op.name) && push_update(op);
+  }
+
+  // An image that comes channels-last, as one that another program keeps for this one.
+  bool see_permute(const ir::Op& op) {
+    if (op.attrs.get_ints(ir::attr::dims) == to_first) lasts_.emplace(op.result(), op.operands[0]);
+    return false;
   }
 
   bool push_state(const ir::Op& op) {

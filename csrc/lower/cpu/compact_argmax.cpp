@@ -17,9 +17,9 @@
 #include <algorithm>
 
 #include "lower/cpu/pass.h"
+#include "ops/families/pooling.h"
+#include "ops/families/shape.h"
 #include "ops/op_def.h"
-#include "ops/pooling.h"
-#include "ops/shape.h"
 #include "rewrite/edit.h"
 #include "rewrite/op_list.h"
 

@@ -19,7 +19,7 @@
 #include "ir/bodies.h"
 #include "lower/cpu/pass.h"
 #include "ops/annotation.h"
-#include "ops/fused.h"
+#include "ops/families/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 

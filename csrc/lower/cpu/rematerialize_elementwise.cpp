@@ -27,7 +27,7 @@
 #include "ir/bodies.h"
 #include "ir/part.h"
 #include "lower/cpu/pass.h"
-#include "ops/fused.h"
+#include "ops/families/fused.h"
 #include "ops/op_def.h"
 #include "rewrite/edit.h"
 

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "lower/cpu/pass.h"
-#include "ops/shape.h"
+#include "ops/families/shape.h"
 #include "rewrite/edit.h"
 #include "rewrite/fixed.h"
 #include "support/mutant.h"

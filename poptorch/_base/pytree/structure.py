@@ -358,13 +358,18 @@ def _is_data(value) -> bool:
     return True
 
 
+def changed_since_compilation(what: str, was, now) -> Error:
+    """The error of saving a program that was compiled for another value."""
+    return Error(f"[save] {what} changed from {was} to {now} after compilation, so the saved file "
+                 f"would not match it. Set it back, or call the model first.")
+
+
 def _check_as_it_was(part: Node, name: str, value) -> None:
     found = part.beside[name].difference(value, name)
     if found is not None:
         path, was, now = found
-        raise Error(f"[save] {path} of a {part.cls.__name__} among the arguments changed from "
-                    f"{was} to {now} after compilation, so the saved file would not match it. Set "
-                    f"it back, or call the model first.")
+        what = f"{path} of a {part.cls.__name__} among the arguments"
+        raise changed_since_compilation(what, was, now)
 
 
 def _plain(part, constants: Iterator) -> tuple | None:

@@ -10,12 +10,16 @@ from torch._functorch._aot_autograd.schemas import PlainTensorMeta
 from torch._functorch.partitioners import (
     min_cut_rematerialization_partition as min_cut_rematerialization_partition,
 )
+from torch._inductor import inductor_prims
 
 _numbers = itertools.count()
 
 # A capture replaces attributes and adds hooks. Another thread that meets them must not trace them.
 for _package in ("poptorch._guards", "poptorch._capture.graph"):
     torch._dynamo.trace_rules.add(_package)
+
+# Dynamo calls it in place of lerp, addcmul and addcdiv with a number that is a tensor.
+multiply_add = inductor_prims.fma
 
 
 def boxed(function):

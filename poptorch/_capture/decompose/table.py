@@ -282,6 +282,11 @@ def _addmv(x, a, b, *, beta=1, alpha=1):
     return torch.zeros_like(x) if beta == 0 else (x * beta).to(x.dtype)
 
 
+@decomposes(aten.scatter_add.default)
+def _scatter_add(x, dim, index, source):
+    return NotImplemented if index.numel() else x.clone()  # an empty index may be of any type
+
+
 @decomposes(aten.index_copy.default)
 def _index_copy(x, dim, index, source):
     # Its own decomposition would count negative numbers from the end, which eager refuses.

@@ -34,16 +34,24 @@ def _ctc_loss(capture, func, log_probs, targets, input_lengths, target_lengths, 
 
 
 def _padded(capture, targets, lengths):
-    """Targets that follow each other without padding, as [batch, length]."""
+    """Targets that follow each other without padding, as [batch, length]. Where the lengths are
+    known only when the program runs, one sequence may have all of them."""
     if isinstance(lengths, torch.Tensor):
-        lengths = known_value(capture.recorder, lengths)
-        if lengths is None:
-            raise capture.recorder.error(
-                "[ctc_loss] targets has 1 dimension, but where the lengths differ from call to "
-                "call it must be padded: pass it as [batch, length].")
+        known = known_value(capture.recorder, lengths)
+        if known is None:
+            return _padded_to_all(capture, targets, lengths.reshape(-1).long())
         with private.without_modes():
-            lengths = lengths.tolist()
+            lengths = known.tolist()
     return torch.nn.utils.rnn.pad_sequence(targets.split(list(lengths)), batch_first=True)
+
+
+def _padded_to_all(capture, targets, lengths):
+    size, ends = targets.shape[0], lengths.cumsum(0)
+    capture.recorder.checks.require(
+        lengths.sum() == size, f"[ctc_loss] the sum of target_lengths is not {size}, the number of "
+        f"targets, which have one dimension. Pass all targets, and no others.")
+    places = (ends - lengths).unsqueeze(1) + torch.arange(size)
+    return targets[places.clamp(max=size - 1)]
 
 
 def _reduced(losses, target_lengths, reduction: str):

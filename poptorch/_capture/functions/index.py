@@ -87,9 +87,25 @@ def _tensor_of(index):
     return index
 
 
+def _narrow_at(capture, input, dim: int, start, length: int):
+    """Elements at a place that the program computes."""
+    size, first = input.shape[dim], _position(input, dim, start)
+    if length == 0:
+        capture.recorder.checks.require(
+            ((0 <= first) & (first <= size)).all(), f"[narrow] start is out of range: dimension "
+            f"{dim} has {size} entries. Pass a start from {-size} to {size}.")
+        return input.narrow(dim, 0, 0)
+    first = torch.where(first < 0, size, first)  # out of range, as it is in eager
+    return capture.recorder.picks.take(input, dim, first + torch.arange(length))
+
+
 def _narrow(capture, func, input, dim, start, length):
     if not _has_fake((start, length)):
         return NotImplemented
+    if _has_fake(with_known_values(capture.recorder, (start,))) and _is_number(start) \
+            and dim in range(-input.dim(), input.dim()) \
+            and type(length) is int and 0 <= length <= input.shape[dim]:
+        return _narrow_at(capture, input, dim % input.dim(), start, length)
     return func(input, dim, *_known_bounds(capture, "[narrow] narrow", (start, length)))
 
 
@@ -108,7 +124,7 @@ def _getitem(capture, func, x, given):
     picks, whole = capture.recorder.picks, x
     for index, dim in reversed(list(zip(indices, dims))):
         if _is_number(index):
-            x = picks.take(x, dim, _position(x, dim, index))
+            x = picks.take(x, dim, _position(x, dim, index)).squeeze(dim)
     rest = tuple(index for index in indices if not _is_number(index))
     out = x[rest] if rest else x
     picks.name(whole, indices, out)

@@ -182,7 +182,31 @@ def _hash_tensor(capture, func, /, *args, **kwargs):
                                  "the device does not have. Compute it outside of forward.")
 
 
+def _cov(capture, func, input, *, correction=1, fweights=None, aweights=None):
+    """With the tests of the weights as a part of the program."""
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
+    given = {"fweights": fweights, "aweights": aweights}
+    given = {name: weights for name, weights in given.items() if weights is not None}
+    if not given or rows.dim() != 2 or any(
+            weights.dim() > 1 or weights.numel() != rows.shape[1]
+            or weights.is_floating_point() != (name == "aweights")
+            for name, weights in given.items()):
+        return NotImplemented  # torch has the words for it
+    require, w = capture.recorder.checks.require, math.prod(given.values())
+    total = w.sum()
+    required = [((weights >= 0).all(), f"{name} has a negative element. Pass positive weights.")
+                for name, weights in given.items()]
+    required.append((total != 0, "the sum of the weights is zero. Pass positive weights."))
+    if not all(require(condition, f"[cov] {words}") for condition, words in required):
+        return NotImplemented
+    factor = total - correction * (1 if aweights is None else (w * aweights).sum() / total)
+    factor = torch.where(factor <= 0, 0, factor)
+    rows = rows - ((rows * w).sum(1) / total).unsqueeze(1)
+    return (rows @ (rows * w).t().conj() / factor).squeeze()
+
+
 HANDLERS = {
+    **dict.fromkeys((torch.cov, torch.Tensor.cov), _cov),
     **dict.fromkeys((F.mse_loss, F.smooth_l1_loss, F.huber_loss), _regression),
     F.gaussian_nll_loss: _gaussian_nll,
     **dict.fromkeys((F.binary_cross_entropy, torch.ops.aten.binary_cross_entropy.default),

@@ -127,7 +127,7 @@ def prune(graph: fx.Graph) -> None:
         if node.op != "call_function":
             continue
         if not node.users:
-            if node.target is not ops.checkpoint.default:
+            if node.target not in (ops.checkpoint.default, ops.use_random_state.default):
                 graph.erase_node(node)
         elif region_of(node) is not None:
             region_of(node).prune()

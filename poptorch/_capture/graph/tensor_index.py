@@ -1,4 +1,5 @@
-"""Elements ``x[i]`` whose place the program computes: ``i`` is a tensor without dimensions.
+"""Elements ``x[i]`` whose place the program computes: ``i`` is a tensor without dimensions. And
+``x.narrow(dim, i, length)``.
 
 In eager they are a view of ``x``, for autograd here a copy: what changes the copy in place is
 written to ``x`` at once. ``functionalize`` treats them as views, where that changes nothing.
@@ -16,24 +17,24 @@ class Picks:
         self._recorder = recorder
         self.handlers = {aten.index_select.default: self._index_select}
         self._is_taking = False
-        # Copy, its version, and where it is written back: tensor, dimension and place.
+        # Copy, its version, and where it is written back: tensor, dimension and places.
         self._copies: list[list] = []
         self._changes = 0
         # Of each result x[i], by its identity: x, i and itself.
         self._results: dict[int, tuple] = {}
 
-    def take(self, whole, dim: int, position):
-        """The elements of ``whole`` at ``position``, a tensor of one element, along ``dim``."""
+    def take(self, whole, dim: int, positions):
+        """The elements of ``whole`` at ``positions``, a tensor of one dimension, along ``dim``."""
         self._is_taking = True
         try:
-            copy = whole.index_select(dim, position)
+            copy = whole.index_select(dim, positions)
         finally:
             self._is_taking = False
         meta = self._recorder.node_of(copy).meta
         meta["picked_from"] = self._recorder.node_of(whole)
         meta["picked"] = copy, whole._base if whole._is_view() else whole
-        self._copies.append([copy, copy._version, whole, dim, position])
-        return copy.squeeze(dim)
+        self._copies.append([copy, copy._version, whole, dim, positions])
+        return copy
 
     def note_shape(self, tensor, old) -> None:
         """Notes that ``tensor`` changes its shape in place; ``old`` is its value before."""
@@ -67,10 +68,10 @@ class Picks:
         if not self._copies or self._changes == self._recorder.changes:
             return
         for entry in reversed(self._copies):
-            copy, version, whole, dim, position = entry
+            copy, version, whole, dim, positions = entry
             if copy._version != version:
                 with self._recorder.writing_back():
-                    whole.index_copy_(dim, position, copy.clone())
+                    whole.index_copy_(dim, positions, copy.clone())
                 entry[1] = copy._version
         self._changes = self._recorder.changes
 

@@ -97,6 +97,8 @@ def _dropout(x, p, salt, rng=None):
 define("dropout(Tensor x, float p, int salt, Tensor? rng=None) -> Tensor", _dropout, _keep_dropout,
        _dropout_gradient)
 define("random_state() -> Tensor", lambda: torch.empty(4, dtype=torch.int32))
+# Operations after it read this random state in place of the program's.
+define("use_random_state(Tensor state) -> Tensor", torch.empty_like)
 
 
 # -- batch norm --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 from poptorch._annotations.stages import Stage
 from poptorch._base.checks import near_names
 from poptorch._base.pytree import structure as pytree
+from poptorch._command.given import pipeline
 from poptorch._weights.precision import convert_precision
 from poptorch.blocks import BeginBlock, removeBlocks
 from poptorch.errors import Error
@@ -34,22 +35,6 @@ def _is_proportion(value) -> bool:
     return type(value) in (int, float) and 0 <= value <= 1
 
 
-def _are_patterns(value) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _are_lists(value) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_are_patterns, value))
-
-
-def _is_pipeline(value) -> bool:
-    return isinstance(value, dict) and value.keys() <= {
-        "converter", "manual_pipeline_config", "device_info"} \
-        and value.get("converter") == "manual" and _are_lists(value.get("manual_pipeline_config")) \
-        and isinstance(value.get("device_info", []), list) \
-        and all(type(ipu) is int and ipu >= 0 for ipu in value.get("device_info", []))
-
-
 _PROPORTION = (_is_proportion, "a number from 0 to 1")
 _PARTIALS_TYPE = (lambda value: value in ("float", "half"), '"float" or "half"')
 
@@ -69,12 +54,11 @@ class Conversion:
     precision_mode: str | None = _setting(lambda value: value in ("FP32", "FP16", "BF16"),
                                           '"FP32", "FP16" or "BF16"')
     precision_conversion_excluded_nodes: list[str] | None = _setting(
-        _are_patterns, "a list of regular expressions")
+        pipeline.are_patterns, "a list of regular expressions")
     manual_sharding: list[list[str]] | None = _setting(
-        _are_lists, "a list of regular expressions for each IPU")
+        pipeline.are_lists, "a list of regular expressions for each IPU")
     pipeline_cfg: dict | None = _setting(
-        _is_pipeline, '{"converter": "manual", "manual_pipeline_config": [a list of regular '
-        'expressions for each stage], "device_info": [the IPU of each stage]}')
+        pipeline.is_config, pipeline.EXPECTED)
 
     @classmethod
     def of(cls, path: str | None, words: dict[str, Any]) -> "Conversion":
@@ -90,6 +74,8 @@ class Conversion:
                 raise Error(f"[convert] {name} must be {known[name].metadata['expected']}, got "
                             f"{value!r:.80}. Change it.")
         found = cls(**values)
+        if found.pipeline_cfg is not None and found.pipeline_cfg["converter"] == "load":
+            found.pipeline_cfg = pipeline.loaded(found.pipeline_cfg["solution_path"])
         found._check()
         return found
 
@@ -118,11 +104,23 @@ class Conversion:
 
     # -- what it changes -----------------------------------------------------------------------
 
-    def convert_model(self, model: torch.nn.Module) -> None:
-        """Changes precision and blocks of a module, in place."""
+    def convert_precision(self, model: torch.nn.Module) -> None:
+        """Changes the precision of a module, in place."""
         if self.precision_mode is not None:
             convert_precision(model, _PRECISIONS[self.precision_mode],
                               self.precision_conversion_excluded_nodes or ())
+
+    def find_pipeline(self, model: torch.nn.Module, inputs: tuple, options: Options) -> None:
+        """Finds the stages, where ``pipeline_cfg`` asks for it."""
+        if self.pipeline_cfg is None or self.pipeline_cfg["converter"] != "auto":
+            return
+        config, self.pipeline_cfg = self.pipeline_cfg, None
+        after = self.convert_options(options)
+        args, kwargs = self.convert_inputs(inputs, options, after)
+        self.pipeline_cfg = pipeline.found(config, model, after, args, kwargs)
+
+    def begin_blocks(self, model: torch.nn.Module) -> None:
+        """Replaces the blocks of a module."""
         if self.manual_sharding is not None:
             _begin_blocks(model, self.manual_sharding, list(range(len(self.manual_sharding))))
         if self.pipeline_cfg is not None:

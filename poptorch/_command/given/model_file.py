@@ -14,6 +14,10 @@ from poptorch.errors import Error
 
 def read(target: str, where: str) -> tuple[ModuleType, torch.nn.Module]:
     """The module of ``file.py:Model`` and the model."""
+    if target.endswith(".pt2"):
+        raise Error(f"[{where}] {target} is a torch.export program, and commands take Python "
+                    f"files. In Python, pass torch.export.load({target!r}) to inferenceModel() and "
+                    f"call compileAndExport() with export_model=False: poptorch-run runs the file.")
     path, _, name = target.rpartition(":")
     if not path or not name:
         raise Error(f"[{where}] expected file.py:Name, got {target!r}. Pass a Python file and the "

@@ -88,9 +88,12 @@ class Program:
                 model_file.module_of(name, where)
             else:
                 importlib.import_module(name)
-        is_made = "model" in file and not has_code
+        if "model" not in file:
+            raise Error(f"[{where}] {file.path} was written with export_model=False and has no "
+                        f"module. Write it with export_model=True, or use poptorch-run.")
         try:
-            with stand_ins.made(file) if is_made else contextlib.nullcontext():
+            self._stand_ins = {} if has_code else stand_ins.made(file)
+            with stand_ins.found_by_name(self._stand_ins):
                 self.executor = loaded(file, None)
                 structure = file.document("interface")["arguments"]["structure"]
                 self._structure = Structure.from_data(structure, "arguments")
@@ -115,6 +118,14 @@ class Program:
         """Calls the program with tensors in the order of ``inputs``; the tensors of its results."""
         args, kwargs = self._call(tensors)
         return Structure.of(self.executor(*args, **kwargs))[0]
+
+    def save(self, path: str) -> str:
+        """Writes the program with its state, also where the classes of its module are not imported.
+
+        Returns the path.
+        """
+        with stand_ins.found_by_name(self._stand_ins):
+            return self.executor.save(path)
 
     def check(self, number: int, tensor: torch.Tensor, path: str, where: str) -> None:
         """An Error unless a tensor is of the type that an input has."""

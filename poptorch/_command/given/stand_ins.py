@@ -8,8 +8,9 @@ import enum
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -20,12 +21,8 @@ from poptorch._files.executable import File
 _NEVER = {"torch", "poptorch", *sys.stdlib_module_names}
 
 
-@contextlib.contextmanager
-def made(file: File) -> Iterator[None]:
-    """Has classes and functions for all names that the module of a file needs, while it is read.
-
-    Real ones are used where they are imported.
-    """
+def made(file: File) -> dict[str, Any]:
+    """Classes and functions for all names that the module of a file needs and nobody imported."""
     with file.guard("model.json"):
         entries = list(_entries(json.loads(file._needed("model.json"))))
     missing: dict[str, list[dict]] = {}
@@ -37,13 +34,20 @@ def made(file: File) -> Iterator[None]:
         if name and module.partition(".")[0] not in _NEVER and names.found(module, name) is None:
             missing.setdefault(reference, []).append(entry)
     if not missing:
-        yield
-        return
+        return {}
     parameters = file.document("interface")["arguments"]["structure"][2]
+    things = {reference: _stand_in(reference, uses, parameters)
+              for reference, uses in missing.items()}
+    _set_class_attributes(file, list(things.values()))
+    return things
+
+
+@contextlib.contextmanager
+def found_by_name(things: dict[str, Any]) -> Iterator[None]:
+    """Has what :func:`made` returned under its names, while a file is read or written."""
     with contextlib.ExitStack() as undo:
-        classes = [_put(reference, _stand_in(reference, uses, parameters), undo)
-                   for reference, uses in missing.items()]
-        _set_class_attributes(file, classes)
+        for reference, thing in things.items():
+            _put(reference, thing, undo)
         yield
 
 
@@ -63,15 +67,19 @@ def _entries(value) -> Iterator[dict]:
 
 
 def _stand_in(reference: str, uses: list[dict], parameters: tuple[str, ...]):
-    name = reference.partition(":")[2].rpartition(".")[2]
-    if any("function" in use for use in uses):
-        return _without_code
+    module, _, path = reference.partition(":")
+    name = path.rpartition(".")[2]
     members = [member for use in uses for member in use.get("names", ())]
-    if any("enum" in use for use in uses):
-        return enum.Enum(name, list(dict.fromkeys(members)))
-    if not any("_modules" in _attributes(use) for use in uses):
-        return type(name, (), {})
-    return type(name, (torch.nn.Module,), {"forward": _forward(parameters)})
+    if any("function" in use for use in uses):
+        thing = _without_code()
+    elif any("enum" in use for use in uses):
+        thing = enum.Enum(name, list(dict.fromkeys(members)))
+    elif not any("_modules" in _attributes(use) for use in uses):
+        thing = type(name, (), {})
+    else:
+        thing = type(name, (torch.nn.Module,), {"forward": _forward(parameters)})
+    thing.__module__, thing.__qualname__ = module, path
+    return thing
 
 
 def _attributes(entry: dict) -> list:
@@ -80,22 +88,23 @@ def _attributes(entry: dict) -> list:
     return [pair[0] for pair in state.get("dict", ())] if isinstance(state, dict) else []
 
 
-def _without_code(*_, **__):
-    raise NotImplementedError("a program from a file does not have the code of its module")
+def _without_code() -> Callable:
+    """A function that raises."""
+    def function(*_, **__):
+        raise NotImplementedError("a program from a file does not have the code of its module")
+    return function
 
 
-def _forward(parameters: tuple[str, ...]):
+def _forward(parameters: tuple[str, ...]) -> Callable:
     """A method with these parameters: those of the outermost module are looked at."""
-    def forward(self, *args, **kwargs):
-        _without_code()
-
+    forward = _without_code()
     forward.__signature__ = inspect.Signature([
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         for name in ("self", *parameters)])
     return forward
 
 
-def _put(reference: str, thing, undo: contextlib.ExitStack):
+def _put(reference: str, thing, undo: contextlib.ExitStack) -> None:
     """Enters what stands in for a name, until ``undo`` is closed."""
     module, _, name = reference.partition(":")
     if module not in sys.modules:
@@ -110,7 +119,6 @@ def _put(reference: str, thing, undo: contextlib.ExitStack):
         holder = vars(holder)[part]
     setattr(holder, last, thing)
     undo.callback(delattr, holder, last)
-    return thing
 
 
 def _set_class_attributes(file: File, made_classes: list) -> None:

@@ -1,6 +1,7 @@
 """The arguments and the optimizer of a model, as the command line names them."""
 
 import re
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -15,9 +16,11 @@ OPTIMIZERS = {kind.__name__.lower(): kind
               for kind in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.LAMB)}
 
 
-def inputs(texts: list[str], module: ModuleType, where: str) -> tuple:
-    """Tensors like ``f32[8,3,224,224]``; without texts the ``inputs`` of the file."""
-    return tuple(tensor(text, where) for text in texts) or model_file.inputs(
+def inputs(texts: list[str], module: ModuleType, where: str,
+           make: Callable[[str, str], torch.Tensor] | None = None) -> tuple:
+    """What ``make``, by default :func:`tensor`, makes of each text; without texts the ``inputs``
+    of the file."""
+    return tuple((make or tensor)(text, where) for text in texts) or model_file.inputs(
         module, where, " Pass the arguments with --input.")
 
 
@@ -25,6 +28,22 @@ def optimizer(name: str | None, model: torch.nn.Module,
               learning_rate: float) -> torch.optim.Optimizer | None:
     """The optimizer of a name; None without a name."""
     return name and OPTIMIZERS[name](model.parameters(), lr=learning_rate)
+
+
+def drawn(text: str, where: str) -> torch.Tensor:
+    """A tensor of random values like ``f32[8,64]`` or, of whole numbers below 10, ``i64[8]:10``."""
+    given, colon, limit = text.partition(":")
+    zeros = tensor(given, where)
+    if not colon and zeros.is_floating_point():
+        return torch.randn_like(zeros)
+    if zeros.is_floating_point() or colon and (not limit.isdecimal() or int(limit) < 1):
+        raise Error(f"[{where}] expected an input like f32[8,64] or, for whole numbers below 10, "
+                    f"i64[8]:10, got {text!r}.")
+    try:
+        return torch.randint_like(zeros, int(limit or 2))
+    except RuntimeError as error:
+        raise Error(f"[{where}] the type of {text!r} does not have whole numbers up to {limit}: "
+                    f"{error}. Use a smaller limit.") from None
 
 
 def tensor(text: str, where: str) -> torch.Tensor:

@@ -40,6 +40,12 @@ def _random_state(e, node):
     return e.op("clone", e.rng())
 
 
+@register("poptorch::use_random_state")
+def _use_random_state(e, node, state):
+    e.given_rng = state
+    return state
+
+
 @register("poptorch::cross_entropy", "poptorch::cross_entropy_backward")
 def _cross_entropy(e, node, *arguments):
     *operands, reduction, ignore_index = arguments

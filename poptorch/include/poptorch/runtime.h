@@ -92,9 +92,9 @@ class Model {
   // tensors are narrowed to int32 and float32 where the program has these.
   Result<std::vector<Tensor>> run(const std::vector<Tensor>& tensors);
 
-  // Limits how long a call waits for others and runs, in seconds. A call that takes longer returns
-  // an Error, and the model can run again. poptorch checks the time between operations. An error
-  // for a model whose calls change weights or buffers, as training does.
+  // Limits how long a call waits for others and runs, in seconds; infinity: no limit. A call that
+  // takes longer returns an Error, and the model can run again. poptorch checks the time between
+  // operations. An error for a model whose calls change weights or buffers, as training does.
   Status set_timeout(double seconds);
 
   // The state_dict of the module.

@@ -18,6 +18,29 @@ def test_every_name_has_a_test():
         assert f"basic.{name}" in tested, f"torch_private.basic.{name} has no test"
 
 
+def test_untraced():
+    found = []
+
+    def counted(graph, inputs):
+        found.append(graph)
+        return graph
+
+    def inner(x):
+        return inside(x) + 1
+
+    def inside(x):
+        return x.sin()
+
+    x = torch.ones(2)
+    torch.testing.assert_close(torch.compile(lambda x: inner(x) * 2, backend=counted)(x),
+                               inner(x) * 2)
+    assert len(found) == 1 and "sin" in found.pop().code
+    basic.untraced(inner)
+    torch.testing.assert_close(torch.compile(lambda x: inner(x) * 2, backend=counted)(x),
+                               inner(x) * 2)
+    assert found and all("sin" not in graph.code for graph in found)
+
+
 def test_nested_values():
     point = collections.namedtuple("point", "x y")
     assert dict in basic.SUPPORTED_NODES and basic.is_namedtuple_class(point)

@@ -53,6 +53,16 @@ def test_graphs_that_aot_autograd_calls():
     assert [compiling.is_direct(metadata, 1) for metadata in found] == [False, False]
 
 
+def test_multiply_add():
+    graphs = []
+    both = compiling.aot_autograd(
+        fw_compiler=lambda graph, inputs: graphs.append(graph) or compiling.boxed(
+            lambda arguments: graph(*arguments)))
+    x, y = torch.randn(3), torch.randn(3)
+    torch.compile(lambda x, y: compiling.multiply_add(x, 2.0, y), backend=both)(x, y)
+    assert compiling.multiply_add in [node.target for node in graphs[0].graph.nodes]
+
+
 def test_dimension_order():
     assert compiling.dimension_order(torch.ones(2, 3)) is None
     assert compiling.dimension_order(torch.ones(2, 3).T) == (1, 0)

@@ -177,6 +177,7 @@ CASES = {
     aten.index_fill.int_Scalar: lambda n: [[n(5, 6), 1, _index(), 2, {}],
                                            [n(5), 0, _index(), 0.5, {}]],
     aten.index_fill.int_Tensor: lambda n: [[n(5, 6), 1, _index(), n(), {}]],
+    aten.scatter_add.default: lambda n: [[n(5, 6), 1, torch.zeros(2, 0).byte(), n(2, 0), {}]],
     aten.index_copy.default: lambda n: [[n(5, 6), 1, _index(), n(5, 2), {}],
                                         [n(5), 0, _index(), n(2), {}]],
     aten.channel_shuffle.default: lambda n: [[n(2, 6, 3, 2), 3, {}]],

@@ -51,6 +51,7 @@ SAMPLES = {
     "trace": lambda a, b: torch.trace(a[:, :4]),
     "cross": lambda a, b: torch.linalg.cross(a[:, :3], b[:, 3:]),
     "index_fill": lambda a, b: a.index_fill(1, torch.tensor([0, 3]), 2.0) * b,
+    "scatter_add": lambda a, b: a.gather(1, torch.zeros(4, 0).byte()).sum() + b,
     "index_copy": lambda a, b: a.index_copy(0, torch.tensor([3, 1]), b[:2]),
     "index_add": lambda a, b: a.index_add(1, torch.tensor([0, 5, 0]), b[:, :3], alpha=2),
     "pixel_shuffle": lambda a, b: F.pixel_shuffle(a.view(4, 2, 3) * b.view(4, 2, 3), 2),

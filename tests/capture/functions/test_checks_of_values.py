@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import poptorch
-from tests.capture.common import Function
+from tests.capture.common import Function, check_training
 from tests.fuzz.judge import budget
 from tests.helpers import quiet_options
 
@@ -58,6 +58,8 @@ ROWS = {
                       "real class"),
     "multi_margin_loss": (lambda x, y: F.multi_margin_loss(x[:, None].expand(4, 4), y.long()),
                           "real class"),
+    "cov": (lambda x, f, a: torch.cov(torch.stack((x, x * x)), correction=0, fweights=f.long(),
+                                      aweights=a), "real count positive"),
     "_assert_async": (lambda x, y: (torch._assert_async((y > 0).all(), "not so"), x + y)[1],
                       "real positive"),
 }
@@ -97,6 +99,19 @@ def test_values_that_eager_refuses(name, seed):
     model.destroy()
 
 
+@pytest.mark.parametrize("names", ["f", "a", "fa"])
+@pytest.mark.parametrize("correction", [0, 1])
+def test_cov(names, correction):
+    def forward(m, x, f, a):
+        found = torch.cov(x * m.w, correction=correction, fweights=f if "f" in names else None,
+                          aweights=a if "a" in names else None)
+        return found, poptorch.identity_loss(found * found, "sum")
+
+    check_training(Function(forward, {"w": torch.tensor([[1.5]], dtype=torch.float64)}),
+                   torch.randn(3, 5, dtype=torch.float64), torch.randint(1, 4, (5,)),
+                   torch.rand(5, dtype=torch.float64))
+
+
 WORDS = {
     "Normal": ([0.0, -1.0, 0.0], r"\[Normal\] the parameter scale has an element that is not "
                r"valid: expected GreaterThan\(lower_bound=0\.0\)\. Pass valid values, or vali"),
@@ -107,6 +122,7 @@ WORDS = {
                            r"\[distributions\] a value has an element .* expected PositiveDef"),
     "gaussian_nll_loss": ([0.0, 0.0, -1.0], r"\[gaussian_nll_loss\] var has a negative element"),
     "binary_cross_entropy": ([0.5, 2.0], r"\[binary_cross_entropy\] an element of the target is "),
+    "cov": ([0.0, -1.0, 1.0], r"\[cov\] fweights has a negative element. Pass positive weights"),
     "_assert_async": ([0.0, 0.0], "^not so"),
 }
 

@@ -83,11 +83,18 @@ def test_one_sequence_without_batch():
     check_training(module(), *(t[0] if t.dim() < 3 else t[:, 0] for t in problem()))
 
 
-def test_targets_without_padding_are_refused():
+def test_targets_without_padding():
     log_probs, targets, input_lengths, target_lengths = problem()
-    with pytest.raises(poptorch.Error, match=r"targets has 1 dimension.*\[batch, length\]"):
-        capture(module(), (log_probs, targets.flatten(), input_lengths, target_lengths),
-                training=True)
+    packed = torch.cat([row[:n] for row, n in zip(targets, target_lengths)])
+    check_training(module(), log_probs, packed, input_lengths, target_lengths)
+    model = poptorch.inferenceModel(F.ctc_loss, quiet_options())
+    given = log_probs.float().log_softmax(-1), packed, input_lengths
+    torch.testing.assert_close(model(*given, target_lengths),
+                               F.ctc_loss(*given, target_lengths), atol=1e-5, rtol=1e-5)
+    target_lengths[0] += 1
+    with pytest.raises(poptorch.Error, match=rf"\[ctc_loss\] the sum of target_lengths is not "
+                                             rf"{len(packed)}, the number of targets"):
+        model(*given, target_lengths)
 
 
 @pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])

@@ -257,6 +257,55 @@ def test_change_after_the_last_use():
     check_inference(Function(forward), X, torch.tensor(1))
 
 
+def _narrowed(x, i):
+    return torch.narrow(x, 1, i, 2) * 2, x.narrow(dim=0, start=i, length=1)
+
+
+def _narrow_written(x, i):
+    part = x.narrow(1, i, 2)
+    part += 1
+    part[:, 0] = 7
+    doubled = part * 2
+    x.mul_(3)
+    return x, part, doubled
+
+
+def _narrow_filled(x, i):
+    x.narrow(-1, i, 2).fill_(0.5)
+    return x * 2
+
+
+@pytest.mark.parametrize("number", [0, 1, -2])
+@pytest.mark.parametrize("function", [_narrowed, _narrow_written, _narrow_filled])
+def test_narrow(function, number):
+    def forward(m, x, i):
+        return function(x * m.w, i)
+
+    def with_loss(m, x, i):
+        y = function(x * m.w, i)[0]
+        return y, poptorch.identity_loss(y * y, "sum")
+
+    weights, i = {"w": torch.linspace(1, 2, 4, dtype=torch.float64)}, torch.tensor(number)
+    check_inference(Function(forward, weights), X, i)
+    if function is not _narrow_written:
+        check_training(Function(with_loss, weights), X, i)
+
+
+@pytest.mark.parametrize("start", [3, 4, -5, -6])
+def test_narrow_out_of_range(start):
+    model = poptorch.inferenceModel(lambda x, i: _narrow_filled(x * 1, i), quiet_options())
+    with pytest.raises(poptorch.Error, match="out of range: dimension 2 has 4 entries"):
+        model(X.float(), torch.tensor(start))
+
+
+def test_narrow_to_nothing():
+    model = poptorch.inferenceModel(lambda x, i: (x.narrow(2, i, 0), x.sum()), quiet_options())
+    assert model(X.float(), torch.tensor(4))[0].shape == (2, 3, 0)
+    with pytest.raises(poptorch.Error, match=r"\[narrow\] start is out of range: dimension 2 has 4 "
+                                             r"entries. Pass a start from -4 to 4."):
+        model(X.float(), torch.tensor(5))
+
+
 def test_run():
     model = poptorch.inferenceModel(Function(lambda m, x, i: x[:, i]), quiet_options())
     for number in (0, 2, -1):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import poptorch
-from tests.helpers import quiet_options
+from tests.helpers import Applied, quiet_options
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
 ROWS = torch.tensor([2, 0, 1])
@@ -65,32 +65,23 @@ def test_int32_is_taken_as_int64(name):
 
 
 def test_results_of_an_executor_are_classes_of_the_next():
-    labels = poptorch.inferenceModel(Asks(lambda x: x.argmax(1)), quiet_options())(X)
+    labels = poptorch.inferenceModel(Applied(lambda x: x.argmax(1)), quiet_options())(X)
     assert labels.dtype is torch.int32
-    loss = poptorch.inferenceModel(Asks(F.cross_entropy), quiet_options())(X, labels)
+    loss = poptorch.inferenceModel(Applied(F.cross_entropy), quiet_options())(X, labels)
     torch.testing.assert_close(loss, F.cross_entropy(X, labels.long()))
-
-
-class Asks(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors):
-        return self.function(*tensors)
 
 
 def test_a_tensor_that_is_changed_is_not_copied():
     x, places = torch.zeros(4, dtype=torch.int32), torch.tensor([1, 3], dtype=torch.int32)
     model = poptorch.inferenceModel(
-        Asks(lambda x, places: x.put_(places, places * 2)), quiet_options())
+        Applied(lambda x, places: x.put_(places, places * 2)), quiet_options())
     assert model(x, places).tolist() == [0, 2, 0, 6] == x.tolist()
 
 
 def test_other_refusals_keep_their_words():
-    model = poptorch.inferenceModel(Asks(F.cross_entropy), quiet_options())
+    model = poptorch.inferenceModel(Applied(F.cross_entropy), quiet_options())
     with pytest.raises(poptorch.Error, match="target 9 .* is not a class"):
         model(X, torch.tensor([1, 2, 9], dtype=torch.int32))
-    model = poptorch.inferenceModel(Asks(torch.take), quiet_options())
+    model = poptorch.inferenceModel(Applied(torch.take), quiet_options())
     with pytest.raises(RuntimeError, match="[Ee]xpected a long tensor"):
         model(X, torch.ones(2))

@@ -126,7 +126,7 @@ REFUSED = {
     "input": lambda x: x + 1 if x.sum() > 0 else x,
     "random": lambda x: x + 1 if torch.rand([]) > 0 else x,
     "bound": lambda x: x[:, :x.argmax()],
-    "narrow": lambda x: x.narrow(1, x.argmax() - 1, 1),
+    "narrow": lambda x: x.narrow(1, 0, x.argmax()),
     "changed by the input": _changed_by_the_input,
 }
 

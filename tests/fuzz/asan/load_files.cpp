@@ -1,13 +1,22 @@
-// Loads each file whose path it reads, with its program on the next line, runs it on zeros, reads
-// its weights, and prints one line of what came of it. An error is an ordinary answer.
+// Does what each line says, words with tabs between them, and prints one line of what came of it.
+// An error is an ordinary answer. `model FILE PROGRAM` loads a file by poptorch/runtime.h, runs it
+// on zeros and reads its weights. All others are command lines of poptorch-run.
 #include <poptorch/runtime.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
+
+#include "program/commands.h"
+#include "support/files.h"
 
 namespace runtime = poptorch::runtime;
+namespace program = poptorch::program;
 
 namespace {
 
@@ -16,8 +25,8 @@ size_t item_bytes(runtime::DataType dtype) {
   return bytes[static_cast<size_t>(dtype)];
 }
 
-std::string answer_to(const std::string& path, const std::string& program) {
-  auto loaded = runtime::Model::load(path, 1, program);
+std::string run_model(const std::string& path, const std::string& name) {
+  auto loaded = runtime::Model::load(path, 1, name);
   if (!loaded) return "error: " + loaded.error();
   runtime::Model model = std::move(loaded.value());
   std::vector<runtime::Tensor> inputs;
@@ -30,17 +39,31 @@ std::string answer_to(const std::string& path, const std::string& program) {
   const auto weights = model.weights();
   if (!results) return "error: " + results.error();
   if (!weights) return "error: " + weights.error();
-  return "loaded";
+  return "done";
+}
+
+std::string answer_to(std::vector<std::string> words) {
+  if (words[0] == "model") return run_model(words[1], words.size() > 2 ? words[2] : "");
+  try {
+    program::take_command(words)(words);
+    return "done";
+  } catch (const std::exception& error) {
+    return std::string("error: ") + error.what();
+  }
 }
 
 }  // namespace
 
 int main() {
-  std::string path, program;
-  while (std::getline(std::cin, path) && std::getline(std::cin, program)) {
-    std::string line = answer_to(path, program);
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    std::puts(line.c_str());
-    std::fflush(stdout);
+  // What commands print is no answer.
+  std::FILE* const answers = fdopen(dup(STDOUT_FILENO), "w");
+  if (answers == nullptr || std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::string answer = answer_to(poptorch::split(line, '\t'));
+    const auto is_control = [](unsigned char letter) { return std::iscntrl(letter) != 0; };
+    std::replace_if(answer.begin(), answer.end(), is_control, ' ');
+    std::fprintf(answers, "%s\n", answer.c_str());
+    std::fflush(answers);
   }
 }

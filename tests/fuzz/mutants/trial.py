@@ -15,7 +15,11 @@ import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
 import poptorch
-from tests.fuzz import test_group_histories, test_optimizer_histories, test_weight_histories
+from tests.fuzz.histories import (
+    test_group_histories,
+    test_optimizer_histories,
+    test_weight_histories,
+)
 from tests.fuzz.judge import budget
 from tests.fuzz.programs.search import search
 
