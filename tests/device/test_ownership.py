@@ -119,7 +119,8 @@ HOLDER = """
             return torch.ones(3)
 
     options = poptorch.Options().showCompilationProgressBar(False).replicationFactor(4)
-    loader = poptorch.DataLoader(options, Data(), num_workers=2, persistent_workers=True)
+    loader = poptorch.DataLoader(options, Data(), num_workers=2, persistent_workers=True,
+                                 multiprocessing_context="fork")
     model = poptorch.inferenceModel(torch.nn.ReLU(), options)
     batches = iter(loader)
     model(next(batches))
