@@ -21,7 +21,7 @@ def attributes_of(optimizer: torch.optim.Optimizer) -> dict:
 
 def _check_call(optimizer: torch.optim.Optimizer) -> None:
     try:
-        inspect.signature(optimizer.step).bind()
+        inspect.signature(type(optimizer).step).bind(optimizer)  # schedulers wrap optimizer.step
     except TypeError as error:
         raise Error(f"[optimizer] expected that step() of {type(optimizer).__name__} needs no "
                     f"arguments, such as a closure, got: {error}. Give them defaults, or train "

@@ -82,7 +82,7 @@ def _is_fork_safe() -> bool:
 
 
 def _start_method() -> str:
-    """How the program starts processes; "fork" if it has not chosen. From Python 3.14 on the
+    """How the program starts processes; "fork" if it chose no method. From Python 3.14 on the
     default is "forkserver", which imports torch and the program again in each process."""
     return multiprocessing.get_start_method(allow_none=True) or "fork"
 

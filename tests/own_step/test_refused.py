@@ -93,8 +93,8 @@ def test_a_step_that_needs_a_closure(on_host):
             return closure()
 
     net = Net()
-    with pytest.raises(poptorch.Error, match=r"\[optimizer\] expected that step\(\) of Closed needs "
-                                             r"no arguments, .* missing a required argument"):
+    with pytest.raises(poptorch.Error, match=r"\[optimizer\] expected that step\(\) of Closed "
+                                             r"needs no arguments, .* missing a required argument"):
         train(Closed(net.parameters()), net, on_host=on_host)
 
 

@@ -8,7 +8,7 @@ from poptorch.executor import PoplarExecutor
 
 
 def load(model: torch.nn.Module | PoplarExecutor, path: str, where: str) -> None:
-    """Loads the weights of a model; an Error if they are those of another one."""
+    """Loads the weights of a model; an Error if they belong to a different model."""
     try:
         files.load_weights(model, path)
     except RuntimeError as error:
