@@ -176,8 +176,8 @@ def _setitem(capture, func, x, given, value):
 
 
 def _constant_of(x, value):
-    """The value that is written to ``x``; a number as a tensor, so that all releases of torch record
-    the same operations. For numbers, torch 2.15 has ``index_fill_``, which takes more of them."""
+    """The value that is written to ``x``: a number becomes a tensor, as in torch before 2.15. For
+    numbers torch 2.15 has ``index_fill_``, which takes more operations than ``index_put_``."""
     if isinstance(value, torch.Tensor):
         return value
     with private.without_modes():
