@@ -2,8 +2,10 @@
 
 import pytest
 
+from poptorch import custom_args
+
 
 @pytest.fixture(autouse=True)
-def no_parsers(monkeypatch):
-    """No parser is registered when a test begins."""
-    monkeypatch.setattr("poptorch.custom_args._parsers", {})
+def own_parsers(monkeypatch):
+    """Only those are registered that the test's module has registered."""
+    monkeypatch.setattr(custom_args, "_parsers", custom_args._parsers.copy())

@@ -221,13 +221,6 @@ def test_losses_of_integers(loss, dtype):
     check_training(Function(forward, {"w": torch.rand(3, dtype=torch.float64)}), x)
 
 
-def test_cov_checks_the_values_of_weights():
-    model = poptorch.inferenceModel(Function(lambda m, x: torch.cov(x, aweights=x[0])),
-                                    poptorch.Options())
-    with pytest.raises(poptorch.Error, match=r"needs the value of a tensor \(aten.equal.default\)"):
-        model(torch.rand(3, 4))
-
-
 @pytest.mark.parametrize("call", [
     lambda x: F.mse_loss(x.long(), x.long()),
     lambda x: F.huber_loss(x, None),

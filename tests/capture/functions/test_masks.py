@@ -127,7 +127,6 @@ def write(x, i):
 @pytest.mark.parametrize("use", [
     read(lambda i: slice(i, None)), read(lambda i: slice(i, i + 2)),
     read(lambda i: (slice(None), slice(None, i))), read(lambda i: slice(None, None, i)), write,
-    lambda x, i: x.narrow(0, i, 2), lambda x, i: torch.narrow(x, 0, i, 2),
     lambda x, i: x.narrow(0, 0, int(i)), lambda x, i: torch.narrow(x, 0, i.item(), 2),
     lambda x, i: x[:int(i)], lambda x, i: x[:, i.item():], lambda x, i: x.split(int(i)),
     lambda x, i: torch.narrow_copy(x, 0, 0, i), lambda x, i: torch.tensor_split(x, [i, i + 1])])

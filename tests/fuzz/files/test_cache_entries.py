@@ -78,10 +78,13 @@ def test_damaged_entries(kept, warnings, seed):
         warnings.clear()
         found = results_of(name, folder)
         assert all(map(torch.equal, found, expected)) and len(found) == len(expected), what
-        assert len(warnings) == (bad != good), (what, warnings)
+        assert len(warnings) <= 1, (what, warnings)
         assert all(f"the entry {path} cannot be used: " in line for line in warnings), what
+        if not warnings:  # the change is of bytes that say nothing, as the times of members
+            assert damage.unpacked(path.read_bytes()) == damage.unpacked(good), what
+            path.write_bytes(good)
         assert path.read_bytes() == good and os.listdir(folder) == [path.name], what
-        replaced += bad != good
+        replaced += len(warnings)
     assert replaced
 
 
