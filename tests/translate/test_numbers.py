@@ -22,7 +22,7 @@ OPERANDS = {
 # What is kept in a tensor, and a bound, must fit; uint8 takes negative numbers.
 KEPT = {
     "clamp": lambda x: x.clamp(-100, 100), "clamp min": lambda x: x.clamp(min=-1),
-    "clamp max": lambda x: x.clamp_max(-3), "threshold": lambda x: F.threshold(x, 5, -1),
+    "clamp max": lambda x: x.clamp_max(3), "threshold": lambda x: F.threshold(x, 5, -1),
     "full_like": lambda x: torch.full_like(x, -1), "fill": lambda x: x.clone().fill_(-7),
     "where": lambda x: torch.where(x > 3, x, -1), "masked_fill": lambda x: x.masked_fill(x > 3, -1),
 }

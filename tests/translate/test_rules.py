@@ -80,7 +80,7 @@ def test_of_integers(name, dtype):
 OF_OTHER_NUMBERS = {
     "arithmetic": lambda x: [x + 300, x * -1, x - 300, x // -3, torch.add(x, x, alpha=-1)],
     "comparisons": lambda x: [x < 300, x == -1, x > -1, x != 300, x.eq(256)],
-    "clamp": lambda x: [x.clamp(-1, 1), x.clamp(min=-1), x.clamp(max=-3), x.clamp_min(-2)],
+    "clamp": lambda x: [x.clamp(-1, 1), x.clamp(min=-1), x.clamp(max=3), x.clamp_min(-2)],
     "fill": lambda x: [x.masked_fill(x > 1, -1), torch.where(x > 1, x, -1), x.new_full((2,), -1),
                        torch.full_like(x, -1), x.clone().fill_(-1)],
     "threshold": lambda x: F.threshold(x, 3, -1),

@@ -16,9 +16,9 @@ def _attention(capture, func, query, key, value, attn_mask=None, dropout_p=0.0, 
     if not _well_formed(query, key, value, attn_mask, is_causal, enable_gqa):
         return NotImplemented  # torch has the words for it
     query, key, value = autocast(query, key, value)
-    has_heads = min(query.dim(), key.dim(), value.dim()) == 4 and (
-        attn_mask is None or attn_mask.dim() > 1)
-    like_query = has_heads and private.has_fused_attention(
+    # Which ranks have a kernel depends on the release: since torch 2.15 also three dimensions.
+    takes_mask = attn_mask is None or attn_mask.dim() > query.dim() - 3
+    like_query = takes_mask and private.has_fused_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if enable_gqa:
         key, value = (repeat_heads(t, query.shape[-3]) for t in (key, value))
@@ -65,11 +65,15 @@ def _whole(capture, q, k, v, mask, dropout_p, is_causal, scale, like_query: bool
     salt, rng = _random(capture, dropout_p)
     out, _ = ops.attention(q4, k4, v4, mask, float(dropout_p), is_causal, float(scale), salt,
                            like_query, rng)
+    if len(leading) == 1:
+        return out.squeeze(1)
     return out if len(leading) == 2 else out.reshape(*leading, *out.shape[-2:])
 
 
 def _in_four(t, leading, batch: int, heads: int):
     t = t if t.shape[:-2] == leading else t.expand(*leading, *t.shape[-2:])
+    if len(leading) == 1:
+        return t.unsqueeze(1)  # and keeps its strides
     return t if len(leading) == 2 else t.reshape(batch, heads, *t.shape[-2:])
 
 

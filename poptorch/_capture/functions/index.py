@@ -155,12 +155,12 @@ def _setitem(capture, func, x, given, value):
                      and not isinstance(index, bool) for index in indices[len(masks):]):
         return _write_if(x, masks, indices[len(masks):], value)
     if not any(map(_is_number, indices)) or _dims(x, indices) is None:
-        return NotImplemented
+        return func(x, given, _constant_of(x, value))
     if capture.recorder.picks.is_same(x, indices, value):
         return None
     rest = [slice(None) if _is_number(index) else index for index in indices]
     if any(isinstance(index, torch.Tensor) for index in rest):
-        return NotImplemented
+        return func(x, given, _constant_of(x, value))
     # The index with more dimensions before it: none are taken away, but by integers.
     view, numbers, dim = x[tuple(rest)], [], 0
     for index in indices:
@@ -173,6 +173,17 @@ def _setitem(capture, func, x, given, value):
     sizes = [1 if dim in taken else size for dim, size in enumerate(view.shape)]
     _write(view, numbers, _shaped(view, value, sizes, taken))
     return None
+
+
+def _constant_of(x, value):
+    """The value that is written to ``x``: a number becomes a tensor, as in torch before 2.15. For
+    numbers torch 2.15 has ``index_fill_``, which takes more operations than ``index_put_``."""
+    if isinstance(value, torch.Tensor):
+        return value
+    with private.without_modes():
+        constant = torch.empty((), dtype=x.dtype)
+        constant[...] = value  # or refuses it with eager's words
+    return torch.ops.aten.lift_fresh(constant)
 
 
 def _shaped(view, value, sizes: list[int], taken: list[int]):

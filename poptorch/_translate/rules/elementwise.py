@@ -180,6 +180,13 @@ def _clamp(e, node, x, min=None, max=None):
             if bound is not None:
                 x = e.op(name, x, operand(e, bound, dtype))
         return x
+    # Since torch 2.15 a bound that no number of the type reaches has no effect; before, it wraps.
+    if not dtype.is_floating_point and torch.__version__ >= "2.15":
+        info = torch.iinfo(dtype)
+        min = None if min is not None and min < info.min else min
+        max = None if max is not None and max > info.max else max
+        if min is None and max is None:
+            return x
     limits = {name: None if v is None else _kept(v, dtype)
               for name, v in (("min", min), ("max", max))}
     return e.op("clamp", x, **limits)

@@ -107,6 +107,8 @@ def out_form(overload):
     return None
 
 
+# Eager's losses have a result of another shape first. Before torch 2.15 the warning was lost here.
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.sampled
 @pytest.mark.parametrize("overload", list(filter(out_form, DECOMPOSITIONS)), ids=str)
 def test_out(overload):

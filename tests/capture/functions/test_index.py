@@ -310,3 +310,34 @@ def test_run():
     model = poptorch.inferenceModel(Function(lambda m, x, i: x[:, i]), quiet_options())
     for number in (0, 2, -1):
         assert torch.equal(model(X.float(), torch.tensor(number)), X.float()[:, number])
+
+
+def _numbers(m, x, i):
+    x[1, 2] = 7
+    x[i] = 3.0
+    x[0, [1, 3]] = True
+    x[1:, :2] = 1.5
+    return x
+
+
+def test_numbers_are_constants_with_each_release_of_torch():
+    """torch 2.15 has other operations for them: full, and four in place of index_put."""
+    x, i = torch.zeros(3, 4), torch.tensor([0, 2])
+    captured = capture(Function(_numbers), (x, i), training=False)
+    assert [node.target.overloadpacket.__name__ for node in nodes(captured)] == [
+        "select", "select_scatter", "select_scatter", "index_put", "select", "index_put",
+        "select_scatter", "slice", "expand", "slice_scatter", "slice_scatter"]
+    check_inference(Function(_numbers), x, i)
+
+
+@pytest.mark.parametrize("value", (2j, 1e300, "a"))
+def test_numbers_that_the_type_does_not_hold(value):
+    def forward(m, x):
+        x[1:] = value
+        return x
+
+    with pytest.raises(Exception) as eager:
+        forward(None, torch.zeros(3))
+    with pytest.raises(poptorch.Error) as raised:
+        capture(Function(forward), (torch.zeros(3),), training=False)
+    assert str(eager.value) in str(raised.value)

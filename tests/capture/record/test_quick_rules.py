@@ -205,7 +205,8 @@ def _found(call, args):
     try:
         results = call(args)
     except Exception as error:  # noqa: BLE001  (any that torch raises)
-        return type(error)
+        # Since torch 2.15 operators raise one of its subclasses where the rules raise itself.
+        return RuntimeError if isinstance(error, RuntimeError) else type(error)
     if results is NotImplemented:
         return results
     results = results if isinstance(results, (tuple, list)) else [results]
