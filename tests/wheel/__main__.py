@@ -84,8 +84,9 @@ def problems_of(wheel: Path, releases: tuple[str, ...] = RELEASES) -> list[str]:
         found.append(f"it holds {sorted(tops)}")
     if any("libtorch" in name or "libgomp" in name for name in names):
         found.append("it holds a library of torch")
-    if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
-        found.append("it has no LICENSE")
+    for file in ("LICENSE", "csrc/python/LICENSE.pybind11"):
+        if not any(name.endswith(f".dist-info/licenses/{file}") for name in names):
+            found.append(f"it has no {file}")
     return found
 
 

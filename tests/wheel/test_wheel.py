@@ -13,6 +13,7 @@ FILES = {
     "poptorch/lib/libpoptorch.so": "",
     "poptorch-0.1.0.data/data/bin/poptorch-run": "",
     "poptorch-0.1.0.dist-info/licenses/LICENSE": "",
+    "poptorch-0.1.0.dist-info/licenses/csrc/python/LICENSE.pybind11": "",
 }
 EXTENSION = "poptorch/lib/torch2_13/_C.cpython-311-x86_64-linux-gnu.so"
 
@@ -40,6 +41,8 @@ def test_a_wheel_that_is_right(tmp_path):
                                            "'tests']"),
     ({"files": {"poptorch.libs/libgomp-1.so": ""}}, "it holds a library of torch"),
     ({"without": ["poptorch-0.1.0.dist-info/licenses/LICENSE"]}, "it has no LICENSE"),
+    ({"without": ["poptorch-0.1.0.dist-info/licenses/csrc/python/LICENSE.pybind11"]},
+     "it has no csrc/python/LICENSE.pybind11"),
 ], ids=lambda value: value if isinstance(value, str) else None)
 def test_what_is_wrong_is_said(tmp_path, changes, words):
     assert words in _problems(tmp_path, **changes)
