@@ -42,6 +42,24 @@ def cut(model: torch.nn.Module, report: DeviceReport, count: int) -> dict[str, i
 
     The program of ``report`` says in which order modules run, and which values they keep.
     """
+    starts, found = _cut(model, report, count)
+    if not found:
+        return None
+    return {starts[index]: ipu for ipu, index in enumerate(found, 1)}
+
+
+def stages(model: torch.nn.Module, report: DeviceReport, count: int) -> dict[str, int] | None:
+    """As :func:`cut`, and before them the first module that can begin a block, on IPU 0."""
+    starts, found = _cut(model, report, count)
+    if not starts or found is None or min(starts) in found or count > 1 and not found:
+        return None
+    return {starts[index]: ipu for ipu, index in enumerate([min(starts), *found])}
+
+
+def _cut(model: torch.nn.Module, report: DeviceReport,
+         count: int) -> tuple[dict[int, str], list[int] | None]:
+    """Where blocks can begin, as of :func:`_starts`, and where those after the first begin, such
+    that the largest stage is small; None: there are too few modules."""
     order, weights = _modules(model, report)
     starts = _starts(model, order)
     low, high = max(weights, default=0.0), sum(weights) + 1.0
@@ -53,19 +71,7 @@ def cut(model: torch.nn.Module, report: DeviceReport, count: int) -> dict[str, i
             best, high = found, limit
         else:
             low = limit
-    if not best:
-        return None
-    return {starts[index]: ipu for ipu, index in enumerate(best, 1)}
-
-
-def stages(model: torch.nn.Module, report: DeviceReport, count: int) -> dict[str, int] | None:
-    """As :func:`cut`, and before them the first module that can begin a block, on IPU 0."""
-    order, _ = _modules(model, report)
-    starts = _starts(model, order)
-    blocks = cut(model, report, count) if count > 1 else {}
-    if blocks is None or not starts or starts[min(starts)] in blocks:
-        return None
-    return {starts[min(starts)]: 0, **blocks}
+    return starts, best
 
 
 def _modules(model: torch.nn.Module, report: DeviceReport) -> tuple[list[str], list[float]]:

@@ -78,9 +78,14 @@ class Entry(ProgramFile):
         """The IPUs of one replica."""
         return self.manifest["ipus"]
 
-    def move(self, text: str) -> None:
-        """Puts the files of ``text`` in place of those that the entry was written for."""
-        self._files = dict(zip(_FILE.findall(self.text), _FILE.findall(text)))
+    def fits(self, key: Key) -> bool:
+        """Whether the entry has the program of a key. If it was written for files in other folders,
+        its texts get those of the key."""
+        text = self.text
+        if text == key.text:
+            return self.facts == key.facts
+        self._files = dict(zip(_FILE.findall(text), _FILE.findall(key.text)))
+        return (self.text, self.facts) == (key.text, key.facts)
 
     def _text(self, name: str) -> str:
         text = super()._text(name)
@@ -112,9 +117,7 @@ class Folder:
             return None
         try:
             entry = Entry(path)
-            if entry.text != key.text:
-                entry.move(key.text)
-            if (entry.text, entry.facts) != (key.text, key.facts):
+            if not entry.fits(key):
                 raise Error(f"[load] {path} has the program of another key.")
         except Error as error:
             self._bad = version

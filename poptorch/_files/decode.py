@@ -12,7 +12,6 @@ from poptorch import blocks
 from poptorch._annotations import block_class
 from poptorch._files import names
 
-
 _ENCODED = (dict, list)  # other values of JSON are what they stand for
 
 
